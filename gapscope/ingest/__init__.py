@@ -1,0 +1,1 @@
+"""Readers of foreign captures and the writer of run directories."""

@@ -1,0 +1,161 @@
+"""Staging of one source's rows as Parquet, one file a canonical table."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapscope.schema.tables import TABLES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+ROW_GROUP_ROWS = 122_880
+
+# Row numbers that the sink gives when the reader does not.
+NUMBERED = {
+    "gpu_op": "op_id",
+    "api_call": "call_id",
+    "stream_wait": "wait_id",
+    "range": "range_id",
+    "collective": "collective_id",
+    "diagnostic": "diagnostic_id",
+}
+
+
+def name_id_of(text: str) -> int:
+    """63-bit hash of a string: equal strings get equal ids on every rank, without coordination."""
+    digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+class StagingSink:
+    """Implements `ingest.base.Sink`: buffers rows and writes them as Parquet row groups."""
+
+    def __init__(
+        self, directory: Path, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        self.directory = directory
+        self.rows = dict.fromkeys(TABLES, 0)
+        self._progress = progress
+        self._pending: dict[str, list[pa.RecordBatch]] = {}
+        self._pending_rows: dict[str, int] = {}
+        self._writers: dict[str, pq.ParquetWriter] = {}
+        self._names: dict[str, int] = {}
+
+    def write(self, table: str, columns: Mapping[str, Any]) -> None:
+        """Append rows; see `ingest.base.Sink.write`."""
+        import pyarrow as pa
+
+        if not columns:
+            return
+        count = len(next(iter(columns.values())))
+        if count == 0:
+            return
+        schema = TABLES[table].arrow_schema()
+        unknown = set(columns) - set(schema.names)
+        if unknown:
+            raise ValueError(f"{table} has no column {sorted(unknown)}")
+        numbered = NUMBERED.get(table)
+        arrays = []
+        for field in schema:
+            if field.name in columns:
+                arrays.append(_as_array(columns[field.name], field.type))
+            elif field.name == numbered:
+                first = self.rows[table]
+                arrays.append(pa.array(range(first, first + count), pa.int64()))
+            else:
+                arrays.append(pa.nulls(count, field.type))
+        self.rows[table] += count
+        self._pending.setdefault(table, []).append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        self._pending_rows[table] = self._pending_rows.get(table, 0) + count
+        if self._pending_rows[table] >= ROW_GROUP_ROWS:
+            self._flush(table)
+
+    def intern(self, text: str) -> int:
+        """The name_id of a string; the string enters the `name` table."""
+        known = self._names.get(text)
+        if known is None:
+            clean = text.encode("utf-8", "replace").decode("utf-8")
+            known = self._names[text] = name_id_of(clean)
+        return known
+
+    def intern_many(self, texts: Sequence[str | None]) -> list[int | None]:
+        """`intern` for a sequence; None stays None."""
+        intern = self.intern
+        return [None if text is None else intern(text) for text in texts]
+
+    def quality(
+        self, check_name: str, status: str, detail: str, forbids: str | None = None
+    ) -> None:
+        """Add a row to `source_quality`."""
+        self.write(
+            "source_quality",
+            {
+                "check_name": [check_name],
+                "status": [status],
+                "detail": [detail],
+                "forbids": [forbids],
+            },
+        )
+
+    def progress(self, done_bytes: int, total_bytes: int) -> None:
+        """Tell the progress bar how much of the input is consumed."""
+        if self._progress is not None:
+            self._progress(done_bytes, total_bytes)
+
+    def close(self) -> None:
+        """Write what is pending and close every file; tables without rows get no file here."""
+        texts = {
+            name_id: text.encode("utf-8", "replace").decode("utf-8")
+            for text, name_id in self._names.items()
+        }
+        self._names = {}
+        if texts:
+            self.write("name", {"name_id": list(texts), "name": list(texts.values())})
+        for table in list(self._pending):
+            self._flush(table)
+        for writer in self._writers.values():
+            writer.close()
+        self._writers = {}
+
+    def abort(self) -> None:
+        """Close files without finishing them; the caller removes the directory."""
+        for writer in self._writers.values():
+            try:
+                writer.close()
+            except OSError:
+                continue
+        self._writers = {}
+
+    def _flush(self, table: str) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        batches = self._pending.pop(table, [])
+        self._pending_rows[table] = 0
+        if not batches:
+            return
+        writer = self._writers.get(table)
+        if writer is None:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            writer = self._writers[table] = pq.ParquetWriter(
+                self.directory / f"{table}.parquet",
+                TABLES[table].arrow_schema(),
+                compression="zstd",
+                compression_level=1,
+            )
+        writer.write_table(pa.Table.from_batches(batches), row_group_size=ROW_GROUP_ROWS)
+
+
+def _as_array(values: Any, type_: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return values if values.type == type_ else values.cast(type_)
+    return pa.array(values, type=type_)

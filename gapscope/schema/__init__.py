@@ -1,0 +1,1 @@
+"""Canonical tables, the run catalog and the SQL view installer."""

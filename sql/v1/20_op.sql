@@ -1,0 +1,160 @@
+-- view:       v1.op
+-- purpose:    Device ops that count, with class, launching call and the ranges open at the launch.
+-- grain:      rank, op_id
+-- depends-on: v1.gpu_op, v1.api_call, v1.name_class, v1.range_segment, v1.range, v1.name
+-- materialise: rank
+-- since:      1
+-- columns:
+--   rank            BIGINT   -  Global rank.
+--   op_id           BIGINT   -  Number of the op within its rank.
+--   kind            VARCHAR  -  kernel, memcpy, memset or graph.
+--   name            VARCHAR  -  Kernel or copy name.
+--   time_class      VARCHAR  -  compute, communication, packing, copy, memset or graph.
+--   op_class        VARCHAR  -  Finer class: gemm, attention, norm, ..., nccl, memcpy, ...
+--   rule_id         VARCHAR  -  Rule that decided: one of v1.kernel_rule, kind, or annotation.
+--   device          INTEGER  -  Device ordinal.
+--   context         BIGINT   -  CUDA context id.
+--   stream          BIGINT   -  Stream id.
+--   start_ns        BIGINT   ns Start on the device.
+--   end_ns          BIGINT   ns End on the device.
+--   dur_ns          BIGINT   ns end_ns - start_ns.
+--   correlation_id  BIGINT   -  Host issue order within the process.
+--   graph_node_id   BIGINT   -  CUDA graph node.
+--   bytes           BIGINT   B  Bytes copied or set.
+--   copy_kind       VARCHAR  -  HtoD, DtoH, DtoD, ...
+--   src_memory      VARCHAR  -  Source memory kind.
+--   dst_memory      VARCHAR  -  Destination memory kind.
+--   launch_call_id  BIGINT   -  Launching API call (outermost of that correlation id); NULL when not captured.
+--   launch_tid      BIGINT   -  Launching thread.
+--   launch_start_ns BIGINT   ns Entry of the launching call.
+--   launch_end_ns   BIGINT   ns Return of the launching call.
+--   issued_ns       BIGINT   ns Earlier of launch_end_ns and start_ns: from here on the device could start it.
+--   context_range_id BIGINT  -  Innermost range open on the launching thread at the call's entry.
+--   annotation_id   BIGINT   -  Innermost annotation open there.
+--   annotation      VARCHAR  -  Its text.
+--   previous_op_id  BIGINT   -  Op before it on its stream.
+--   previous_end_ns BIGINT   ns End of that op.
+-- audit op_has_positive_length:
+--   SELECT o.rank, o.op_id FROM v1.op AS o WHERE o.end_ns <= o.start_ns
+-- audit op_issued_before_start:
+--   SELECT o.rank, o.op_id FROM v1.op AS o WHERE o.issued_ns > o.start_ns
+CREATE OR REPLACE VIEW v1.op AS
+-- One row a correlation id: where a runtime call wraps a driver call of the same id, the outermost counts.
+WITH launch AS (
+    SELECT
+        a.rank,
+        a.process_id,
+        a.correlation_id,
+        min(a.call_id) AS call_id,
+        min(a.tid) AS tid,
+        min(a.start_ns) AS start_ns,
+        max(a.end_ns) AS end_ns
+    FROM v1.api_call AS a
+    WHERE a.correlation_id IS NOT NULL
+    GROUP BY a.rank, a.process_id, a.correlation_id
+),
+
+linked AS (
+    SELECT
+        g.*,
+        l.call_id AS launch_call_id,
+        l.tid AS launch_tid,
+        l.start_ns AS launch_start_ns,
+        l.end_ns AS launch_end_ns
+    FROM v1.gpu_op AS g
+    LEFT JOIN launch AS l
+        ON
+            g.rank = l.rank
+            AND g.process_id IS NOT DISTINCT FROM l.process_id
+            AND g.correlation_id = l.correlation_id
+    WHERE g.end_ns > g.start_ns
+),
+
+innermost AS (
+    SELECT
+        k.*,
+        CASE WHEN s.open_until_ns > k.launch_start_ns THEN s.range_id END AS context_range_id
+    FROM linked AS k
+    ASOF LEFT JOIN (SELECT * FROM v1.range_segment WHERE layer = 'all') AS s
+        ON k.rank = s.rank AND k.launch_tid = s.tid AND k.launch_start_ns >= s.at_ns
+),
+
+annotated AS (
+    SELECT
+        k.*,
+        CASE WHEN s.open_until_ns > k.launch_start_ns THEN s.range_id END AS annotation_id
+    FROM innermost AS k
+    ASOF LEFT JOIN (SELECT * FROM v1.range_segment WHERE layer = 'annotation') AS s
+        ON k.rank = s.rank AND k.launch_tid = s.tid AND k.launch_start_ns >= s.at_ns
+),
+
+labelled AS (
+    SELECT
+        k.*,
+        n.name AS annotation,
+        -- FSDP2 copies in and out of its buffers with generic kernels: only the label tells them apart.
+        coalesce(
+            k.kind = 'kernel'
+            AND c.time_class = 'compute'
+            AND (
+                n.name LIKE 'FSDP::all_gather%'
+                OR n.name LIKE 'FSDP::post_backward_reduce%'
+            ),
+            FALSE
+        ) AS is_packing_by_annotation,
+        c.name AS kernel_name,
+        c.rule_id AS name_rule_id,
+        c.time_class AS name_time_class,
+        c.op_class AS name_op_class
+    FROM annotated AS k
+    LEFT JOIN v1.name_class AS c ON k.rank = c.rank AND k.name_id = c.name_id AND k.kind = 'kernel'
+    LEFT JOIN v1.range AS r ON k.rank = r.rank AND k.annotation_id = r.range_id
+    LEFT JOIN v1.name AS n ON r.rank = n.rank AND r.name_id = n.name_id
+)
+
+SELECT
+    k.rank,
+    k.op_id,
+    k.kind,
+    coalesce(k.kernel_name, n.name, '[unknown ' || k.kind || ']') AS name,
+    CASE
+        WHEN k.is_packing_by_annotation THEN 'packing'
+        WHEN k.kind = 'kernel' THEN k.name_time_class
+        WHEN k.kind = 'memcpy' THEN 'copy'
+        ELSE k.kind
+    END AS time_class,
+    CASE
+        WHEN k.is_packing_by_annotation THEN 'annotated'
+        WHEN k.kind = 'kernel' THEN k.name_op_class
+        ELSE k.kind
+    END AS op_class,
+    CASE
+        WHEN k.is_packing_by_annotation THEN 'annotation'
+        WHEN k.kind = 'kernel' THEN k.name_rule_id
+        ELSE 'kind'
+    END AS rule_id,
+    k.device,
+    k.context,
+    k.stream,
+    k.start_ns,
+    k.end_ns,
+    k.end_ns - k.start_ns AS dur_ns,
+    k.correlation_id,
+    k.graph_node_id,
+    k.bytes,
+    k.copy_kind,
+    k.src_memory,
+    k.dst_memory,
+    k.launch_call_id,
+    k.launch_tid,
+    k.launch_start_ns,
+    k.launch_end_ns,
+    least(k.launch_end_ns, k.start_ns) AS issued_ns,
+    k.context_range_id,
+    k.annotation_id,
+    k.annotation,
+    lag(k.op_id) OVER on_stream AS previous_op_id,
+    lag(k.end_ns) OVER on_stream AS previous_end_ns
+FROM labelled AS k
+LEFT JOIN v1.name AS n ON k.rank = n.rank AND k.name_id = n.name_id AND k.kind <> 'kernel'
+WINDOW on_stream AS (PARTITION BY k.rank, k.stream ORDER BY k.start_ns, k.op_id);

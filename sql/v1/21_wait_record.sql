@@ -1,0 +1,63 @@
+-- view:       v1.wait_record
+-- purpose:    For each stream wait: the record that it waits for and the last op launched before that record.
+-- grain:      rank, wait_id
+-- depends-on: v1.stream_wait, v1.event_record, v1.op
+-- materialise: rank
+-- since:      1
+-- columns:
+--   rank                  BIGINT  -  Global rank.
+--   wait_id               BIGINT  -  Stream wait.
+--   stream                BIGINT  -  Waiting stream.
+--   correlation_id        BIGINT  -  Correlation id of the wait.
+--   record_stream         BIGINT  -  Stream of the record; NULL when the record is unknown.
+--   record_correlation_id BIGINT  -  Correlation id of the record; NULL when unknown.
+--   op_id                 BIGINT  -  Last op launched on record_stream before the record.
+--   op_end_ns             BIGINT  ns Its end.
+--   op_correlation_id     BIGINT  -  Its correlation id.
+CREATE OR REPLACE VIEW v1.wait_record AS
+-- A wait joins its record by event sync id; handles are reused and never joined on.
+WITH known AS (
+    SELECT
+        w.rank,
+        w.wait_id,
+        w.stream,
+        w.correlation_id,
+        coalesce(min(r.stream), min(w.record_stream)) AS record_stream,
+        coalesce(min(r.correlation_id), min(w.record_correlation_id)) AS record_correlation_id
+    FROM v1.stream_wait AS w
+    LEFT JOIN v1.event_record AS r
+        ON
+            w.rank = r.rank
+            AND w.process_id IS NOT DISTINCT FROM r.process_id
+            AND w.event_sync_id = r.event_sync_id
+            AND r.correlation_id < w.correlation_id
+    GROUP BY w.rank, w.wait_id, w.stream, w.correlation_id
+),
+
+launched AS (
+    SELECT
+        rank,
+        stream,
+        correlation_id,
+        op_id,
+        end_ns
+    FROM v1.op
+    WHERE correlation_id IS NOT NULL
+)
+
+SELECT
+    k.rank,
+    k.wait_id,
+    k.stream,
+    k.correlation_id,
+    k.record_stream,
+    k.record_correlation_id,
+    o.op_id,
+    o.end_ns AS op_end_ns,
+    o.correlation_id AS op_correlation_id
+FROM known AS k
+ASOF LEFT JOIN launched AS o
+    ON
+        k.rank = o.rank
+        AND k.record_stream = o.stream
+        AND k.record_correlation_id > o.correlation_id;

@@ -1,0 +1,228 @@
+-- view:       v1.step_range
+-- purpose:    Step windows on the host, from every anchor that the capture offers.
+-- grain:      rank, source, ordinal
+-- depends-on: v1.range, v1.name, v1.run_option, v1.op, v1.api_call
+-- materialise: rank
+-- since:      1
+-- columns:
+--   rank      BIGINT   -  Global rank.
+--   source    VARCHAR  -  user, profiler_step, nvtx_step, optimizer, collective_sequence or kernel_sequence.
+--   priority  INTEGER  -  The lowest priority present is the run's step anchor.
+--   ordinal   BIGINT   -  Number of the step, from 0.
+--   label     VARCHAR  -  Text of the range, or what recurred.
+--   start_ns  BIGINT   ns Start on the host.
+--   end_ns    BIGINT   ns End on the host.
+--   is_partial BOOLEAN -  The window starts or ends with the capture, not with an anchor.
+CREATE OR REPLACE VIEW v1.step_range AS
+WITH option AS (
+    SELECT max(value) AS pattern
+    FROM v1.run_option
+    WHERE name = 'steps'
+),
+
+candidate AS (
+    SELECT
+        r.rank,
+        r.tid,
+        r.range_id,
+        n.name AS label,
+        r.start_ns,
+        r.end_ns,
+        CASE
+            WHEN regexp_full_match(n.name, p.pattern) THEN 'user'
+            WHEN r.kind = 'user_annotation' AND regexp_full_match(n.name, 'ProfilerStep#\d+')
+                THEN 'profiler_step'
+            WHEN
+                r.kind IN ('push_pop', 'start_end', 'user_annotation')
+                AND regexp_full_match(
+                    n.name,
+                    '(?i)(train(ing)?[ _]?)?(step|iter|iteration|global[ _]step)[ _#:=]*\d+(, op_id = \d+)?'
+                )
+                THEN 'nvtx_step'
+            WHEN
+                r.kind IN ('push_pop', 'start_end', 'user_annotation')
+                AND regexp_full_match(n.name, '(?i)train(ing)?[ _]?(step|iteration)')
+                THEN 'nvtx_step'
+            WHEN
+                r.kind IN ('user_annotation', 'push_pop')
+                AND regexp_matches(n.name, '^Optimizer\.step#')
+                THEN 'optimizer'
+        END AS source
+    FROM v1.range AS r
+    INNER JOIN v1.name AS n ON r.rank = n.rank AND r.name_id = n.name_id
+    CROSS JOIN option AS p
+    WHERE r.end_ns > r.start_ns AND r.kind NOT IN ('mark', 'gpu_user_annotation')
+),
+
+-- One thread steps; on equal counts the one that starts first.
+stepping AS (
+    SELECT
+        rank,
+        source,
+        tid
+    FROM candidate
+    WHERE source IS NOT NULL
+    GROUP BY rank, source, tid
+    QUALIFY row_number() OVER (PARTITION BY rank, source ORDER BY count(*) DESC, min(start_ns)) = 1
+),
+
+-- Of nested candidates the outermost counts.
+outermost AS (
+    SELECT
+        c.rank,
+        c.source,
+        c.label,
+        c.start_ns,
+        c.end_ns
+    FROM candidate AS c
+    INNER JOIN stepping AS s
+        ON c.rank = s.rank AND c.source = s.source AND c.tid IS NOT DISTINCT FROM s.tid
+    QUALIFY
+        c.end_ns > coalesce(
+            max(c.end_ns) OVER (
+                PARTITION BY c.rank, c.source
+                ORDER BY c.start_ns, c.end_ns DESC
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ),
+            c.end_ns - 1
+        )
+),
+
+-- An optimizer range ends a step: the step runs from the end of the one before.
+capture_start AS (
+    SELECT
+        rank,
+        min(start_ns) AS start_ns
+    FROM v1.api_call
+    GROUP BY rank
+),
+
+ranged AS (
+    SELECT
+        rank,
+        source,
+        label,
+        start_ns,
+        end_ns,
+        FALSE AS is_partial
+    FROM outermost
+    WHERE source <> 'optimizer'
+    UNION ALL
+    SELECT
+        o.rank,
+        o.source,
+        o.label,
+        coalesce(
+            lag(o.end_ns) OVER by_rank,
+            least(s.start_ns, o.start_ns),
+            o.start_ns
+        ) AS start_ns,
+        o.end_ns,
+        lag(o.end_ns) OVER by_rank IS NULL AS is_partial
+    FROM outermost AS o
+    LEFT JOIN capture_start AS s ON o.rank = s.rank
+    WHERE o.source = 'optimizer'
+    WINDOW by_rank AS (PARTITION BY o.rank ORDER BY o.start_ns)
+),
+
+-- Without any such range: a name that recurs after a constant number of launches. Communication first.
+launched AS (
+    SELECT
+        o.rank,
+        l.source,
+        o.name,
+        coalesce(o.launch_start_ns, o.start_ns) AS at_ns,
+        row_number() OVER (
+            PARTITION BY o.rank, l.source ORDER BY coalesce(o.launch_start_ns, o.start_ns), o.op_id
+        ) AS pos
+    FROM v1.op AS o
+    INNER JOIN (VALUES ('collective_sequence'), ('kernel_sequence')) AS l (source)
+        ON o.kind = 'kernel' AND (l.source = 'kernel_sequence' OR o.time_class = 'communication')
+    WHERE o.rank NOT IN (SELECT r.rank FROM ranged AS r)
+),
+
+spaced AS (
+    SELECT
+        rank,
+        source,
+        name,
+        at_ns,
+        pos,
+        pos - lag(pos) OVER (PARTITION BY rank, source, name ORDER BY pos) AS spacing
+    FROM launched
+),
+
+-- The longest period, seen at least three times, that most of the sequence repeats.
+period AS (
+    SELECT
+        s.rank,
+        s.source,
+        s.name,
+        min(s.spacing) AS period,
+        min(s.pos) AS first_pos,
+        count(*) AS occurrences
+    FROM spaced AS s
+    GROUP BY s.rank, s.source, s.name
+    HAVING count(*) >= 3 AND min(s.spacing) = max(s.spacing) AND min(s.spacing) >= 2
+    QUALIFY
+        row_number() OVER (
+            PARTITION BY s.rank, s.source ORDER BY min(s.spacing) DESC, min(s.pos)
+        ) = 1
+),
+
+repeating AS (
+    SELECT
+        p.rank,
+        p.source,
+        p.name,
+        p.period,
+        p.first_pos
+    FROM period AS p
+    INNER JOIN launched AS a ON p.rank = a.rank AND p.source = a.source
+    INNER JOIN launched AS b
+        ON a.rank = b.rank AND a.source = b.source AND a.pos + p.period = b.pos
+    GROUP BY p.rank, p.source, p.name, p.period, p.first_pos
+    HAVING avg((a.name = b.name)::INTEGER) >= 0.9
+),
+
+recurring AS (
+    SELECT
+        l.rank,
+        l.source,
+        'every ' || r.period || ' ' || CASE
+            WHEN l.source = 'collective_sequence' THEN 'collectives' ELSE 'kernels'
+        END AS label,
+        l.at_ns AS start_ns,
+        lead(l.at_ns) OVER (PARTITION BY l.rank, l.source ORDER BY l.pos) AS end_ns
+    FROM launched AS l
+    INNER JOIN repeating AS r ON l.rank = r.rank AND l.source = r.source AND l.name = r.name
+),
+
+everything AS (
+    SELECT *
+    FROM ranged
+    UNION ALL
+    SELECT
+        rank,
+        source,
+        label,
+        start_ns,
+        end_ns,
+        FALSE AS is_partial
+    FROM recurring
+    WHERE end_ns > start_ns
+)
+
+SELECT
+    e.rank,
+    e.source,
+    array_position(
+        ['user', 'profiler_step', 'nvtx_step', 'optimizer', 'collective_sequence', 'kernel_sequence'],
+        e.source
+    )::INTEGER AS priority,
+    (row_number() OVER (PARTITION BY e.rank, e.source ORDER BY e.start_ns) - 1)::BIGINT AS ordinal,
+    e.label,
+    e.start_ns,
+    e.end_ns,
+    e.is_partial
+FROM everything AS e;

@@ -1,0 +1,125 @@
+-- view:       v1.step
+-- purpose:    Steps of each rank and whether they stay out of medians and verdicts.
+-- grain:      rank, step_id
+-- depends-on: v1.step_window, v1.api_call, v1.name, v1.overhead
+-- materialise: run
+-- since:      1
+-- columns:
+--   rank             BIGINT   -  Global rank.
+--   step_id          BIGINT   -  Number of the step, from 0.
+--   label            VARCHAR  -  Text of the step range.
+--   source           VARCHAR  -  Anchor that gave the step.
+--   host_start_ns    BIGINT   ns Start on the host.
+--   host_end_ns      BIGINT   ns End on the host.
+--   device_start_ns  BIGINT   ns Start on the device.
+--   device_end_ns    BIGINT   ns End on the device.
+--   is_boundary      BOOLEAN  -  Warm-up, graph capture, profiler activity, or a first step that ranks disagree on.
+--   boundary_reason  VARCHAR  -  Why; NULL otherwise.
+CREATE OR REPLACE VIEW v1.step AS
+WITH paired AS (
+    SELECT
+        h.rank,
+        h.step_id,
+        h.label,
+        h.source,
+        h.is_partial,
+        h.start_ns AS host_start_ns,
+        h.end_ns AS host_end_ns,
+        d.start_ns AS device_start_ns,
+        d.end_ns AS device_end_ns
+    FROM v1.step_window AS h
+    INNER JOIN v1.step_window AS d
+        ON h.rank = d.rank AND h.step_id = d.step_id AND d.projection = 'device'
+    WHERE h.projection = 'host'
+),
+
+telling_call AS (
+    SELECT
+        a.rank,
+        a.start_ns,
+        CASE
+            WHEN regexp_matches(n.name, '^(cuda|cu|hip)(Module|Library)Load') THEN 'warm-up: modules are loaded'
+            WHEN regexp_matches(n.name, '^(cudaStreamBeginCapture|cuStreamBeginCapture|hipStreamBeginCapture)')
+                THEN 'graph capture'
+            WHEN regexp_matches(n.name, '^(cuda|cu)ProfilerSt') THEN 'profiler start or stop'
+        END AS reason
+    FROM v1.api_call AS a
+    INNER JOIN v1.name AS n ON a.rank = n.rank AND a.name_id = n.name_id
+    WHERE regexp_matches(n.name, '(Module|Library)Load|BeginCapture|ProfilerSt')
+),
+
+called AS (
+    SELECT
+        p.rank,
+        p.step_id,
+        string_agg(DISTINCT c.reason, '; ' ORDER BY c.reason) AS reason,
+        bool_or(c.reason NOT LIKE 'warm-up%') AS is_certain
+    FROM telling_call AS c
+    ASOF INNER JOIN paired AS p ON c.rank = p.rank AND c.start_ns >= p.host_start_ns
+    WHERE c.start_ns < p.host_end_ns AND c.reason IS NOT NULL
+    GROUP BY p.rank, p.step_id
+),
+
+-- The profiler emptied its buffers for more than 2 % of the step.
+flushed AS (
+    SELECT
+        p.rank,
+        p.step_id
+    FROM v1.overhead AS o
+    ASOF INNER JOIN paired AS p ON o.rank = p.rank AND o.start_ns >= p.host_start_ns
+    INNER JOIN v1.name AS n ON o.rank = n.rank AND o.name_id = n.name_id
+    WHERE o.start_ns < p.host_end_ns AND lower(n.name) LIKE '%flush%'
+    GROUP BY p.rank, p.step_id
+    HAVING
+        sum(least(o.end_ns, p.host_end_ns) - o.start_ns) > 0.02 * any_value(p.host_end_ns - p.host_start_ns)
+),
+
+-- First step, compared between ranks of one world.
+first_step AS (
+    SELECT
+        (max(device_end_ns - device_start_ns) > 1.1 * min(device_end_ns - device_start_ns)) AS differs
+    FROM paired
+    WHERE step_id = 0 AND device_end_ns > device_start_ns
+),
+
+warming AS (
+    SELECT
+        p.rank,
+        p.step_id,
+        -- Loading modules is warm-up only while every step before did it too.
+        bool_and(c.reason IS NOT NULL OR p.is_partial) OVER (
+            PARTITION BY p.rank ORDER BY p.step_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS is_leading
+    FROM paired AS p
+    LEFT JOIN called AS c ON p.rank = c.rank AND p.step_id = c.step_id
+),
+
+reasoned AS (
+    SELECT
+        p.*,
+        concat_ws(
+            '; ',
+            CASE WHEN p.is_partial THEN 'starts or ends with the capture' END,
+            CASE WHEN c.is_certain OR l.is_leading THEN c.reason END,
+            CASE WHEN f.step_id IS NOT NULL THEN 'profiler flush' END,
+            CASE WHEN p.step_id = 0 AND s.differs THEN 'first step differs between ranks by over 10 %' END
+        ) AS reason
+    FROM paired AS p
+    LEFT JOIN called AS c ON p.rank = c.rank AND p.step_id = c.step_id
+    LEFT JOIN warming AS l ON p.rank = l.rank AND p.step_id = l.step_id
+    LEFT JOIN flushed AS f ON p.rank = f.rank AND p.step_id = f.step_id
+    CROSS JOIN first_step AS s
+)
+
+SELECT
+    rank,
+    step_id,
+    label,
+    source,
+    host_start_ns,
+    host_end_ns,
+    device_start_ns,
+    device_end_ns,
+    reason <> '' AS is_boundary,
+    nullif(reason, '') AS boundary_reason
+FROM reasoned;
