@@ -151,7 +151,7 @@ def to_ns(raw: Raw | bytes) -> int:
     """
     text = bytes(raw)
     whole, _, fraction = text.partition(b".")
-    if len(fraction) <= 3 and len(whole) <= _SAFE_DIGITS:
+    if whole and len(fraction) <= 3 and len(whole) <= _SAFE_DIGITS:
         try:
             return int(whole + fraction + _PADDING[len(fraction)])
         except ValueError:
@@ -178,17 +178,20 @@ def to_ns(raw: Raw | bytes) -> int:
             value += 1
     if sign == b"-":
         value = -value
-    if not -(2**62) <= value < 2**62:
+    if not -(2**63) <= value < 2**63:
         raise ValueError("time out of range")
     return value
 
 
 def to_ns_column(raws: Sequence[Raw]) -> list[int]:
     """`to_ns` of every element; one pass for the usual text, all of them again for any other."""
+    texts = list(map(bytes, raws))
+    if b"" in texts:
+        raise ValueError("no time")
     try:
         values = [
             int(whole + fraction + _PADDING[len(fraction)])
-            for whole, _, fraction in [bytes(raw).partition(b".") for raw in raws]
+            for whole, _, fraction in [text.partition(b".") for text in texts]
         ]
     except (ValueError, IndexError):
         return [to_ns(raw) for raw in raws]

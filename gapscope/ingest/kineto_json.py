@@ -35,7 +35,7 @@ _SAMPLE_BYTES = 64 << 10
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _ARRAY_END = re.compile(rb'\}\s*(\])\s*(?=,\s*"|\}|\Z)')
 _SEPARATOR = re.compile(rb"\s*,\s*\{")
-_KEY_VALUE = re.compile(rb"\s*:\s*(.)", re.DOTALL)
+_KEY_VALUE = re.compile(rb"\s*:\s*(\S)")
 
 # Everything that decoding hostile text is known to raise.
 DECODE_ERRORS = (msgspec.MsgspecError, RecursionError, ValueError, OverflowError)
@@ -195,7 +195,7 @@ class EventStream(Generic[T]):
     def _find_array(self) -> bytes:
         """Read up to the opening bracket of the events; the text after it."""
         buffer = b""
-        want = self._chunk_bytes
+        want = max(self._chunk_bytes, len(_UTF8_BOM) + 1)
         while True:
             buffer = self._fill(buffer, want)
             text = buffer.removeprefix(_UTF8_BOM).lstrip(_BLANK)

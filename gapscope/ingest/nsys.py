@@ -159,7 +159,11 @@ def _missing_tables(mapper: RowMapper, source: TableSource, sink: Sink) -> None:
         sink.quality("missing_name", "info", "table StringIds is missing")
     osrt = source.count("OSRT_API")
     if osrt:
-        sink.quality("osrt_api", "info", f"{osrt} OS runtime calls are in the capture and not kept")
+        sink.quality(
+            "osrt_api",
+            "info",
+            f"{osrt} OS runtime calls are in the capture and not kept",
+        )
     others = sorted(
         table
         for table in source.tables
@@ -236,7 +240,9 @@ def _losses(mapper: RowMapper, source: TableSource, sink: Sink) -> None:
     if source.bad_values:
         detail = ", ".join(f"{count} in {table}" for table, count in source.bad_values.items())
         sink.quality(
-            "unreadable_values", "warn", f"values of the wrong type read as NULL: {detail}"
+            "unreadable_values",
+            "warn",
+            f"values of the wrong type read as NULL: {detail}",
         )
     if source.problems:
         detail = "; ".join(

@@ -34,6 +34,8 @@ MEMORY_KINDS = (
 
 CODE_NONE = 15
 
+# Text that emit_nvtx writes: `name[, seq = N], op_id = N[, sizes = ...]`.
+_OP_ID = r"^(?s:(?P<head>.*)), op_id = (?P<op>[0-9]{1,18})(?P<tail>(?:, sizes = (?s:.*))?)$"
 _API_VERSION = re.compile(r"_v\d{4,}$")
 
 
@@ -99,13 +101,18 @@ class DomainNames:
             wanted = [key for key in references if key is not None]
             strings = source.strings(wanted) if wanted else {}
             for owner, domain, text, reference in zip(
-                process.to_pylist(), batch["domainId"].to_pylist(), texts, references, strict=True
+                process.to_pylist(),
+                batch["domainId"].to_pylist(),
+                texts,
+                references,
+                strict=True,
             ):
                 name = text if text is not None else strings.get(reference)
                 if domain is not None and name is not None:
                     self._names[owner if owner is not None else -1, domain] = name
 
     def names(self, process: pa.Array, domain: pa.Array) -> pa.Array:
+        """Domain name column for process and domain id columns."""
         import pyarrow.compute as pc
 
         owners = distinct(process)
@@ -124,6 +131,7 @@ class DomainNames:
 
 
 def int_columns(names: str) -> dict[str, Kind]:
+    """Column kinds of space-separated integer columns."""
     return dict.fromkeys(names.split(), "int")
 
 
@@ -138,14 +146,17 @@ def mapped(array: pa.Array, function: Callable[[int], Any], kind: str = "text") 
 
 
 def distinct(array: pa.Array) -> list[int]:
+    """Distinct values, NULL left out."""
     return [value for value in array.unique().to_pylist() if value is not None]
 
 
 def count_true(mask: pa.Array) -> int:
+    """How many values of a mask are true."""
     return int(mask.true_count)
 
 
 def filtered(columns: Mapping[str, pa.Array], mask: pa.Array) -> dict[str, pa.Array]:
+    """Columns filtered by one mask."""
     return {name: column.filter(mask) for name, column in columns.items()}
 
 
@@ -156,6 +167,27 @@ def without_none(array: pa.Array, none_values: tuple[int, ...] = NO_ID) -> pa.Ar
 
     none = pc.is_in(array, value_set=pa.array(none_values, pa.int64()))
     return pc.if_else(none, None, array) if none.true_count else array
+
+
+def split_op_ids(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Range texts without the `op_id = N` of PyTorch's emit_nvtx, and the N.
+
+    It numbers every op of a run, so that each range would have a name of its own.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pc.any(pc.match_substring(texts, ", op_id = ")).as_py() is not True:
+        return texts, pa.nulls(len(texts), pa.int64())
+    try:
+        parts = pc.extract_regex(texts, _OP_ID)
+    except pa.ArrowInvalid:
+        return texts, pa.nulls(len(texts), pa.int64())
+    op_id = pc.struct_field(parts, "op")
+    head, tail = pc.struct_field(parts, "head"), pc.struct_field(parts, "tail")
+    found = pc.is_valid(parts)
+    labels = pc.if_else(found, pc.binary_join_element_wise(head, tail, ""), texts)
+    return labels, pc.if_else(found, op_id, None).cast(pa.int64())
 
 
 def split_thread(global_tid: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -174,10 +206,12 @@ def enum_code(array: pa.Array) -> pa.Array:
 
 
 def copy_kind(code: int) -> str | None:
+    """Label of a copy kind code."""
     return COPY_KINDS[code] if code < len(COPY_KINDS) else None
 
 
 def memory_kind(code: int) -> str | None:
+    """Label of a memory kind code."""
     return MEMORY_KINDS[code].lower() if code < len(MEMORY_KINDS) else None
 
 
@@ -192,14 +226,17 @@ def memcpy_name(combined: int) -> str:
 
 
 def memset_name(code: int) -> str:
+    """`Memset (Device)` for a memory kind code."""
     return f"Memset ({MEMORY_KINDS[code] if code < len(MEMORY_KINDS) else 'Unknown'})"
 
 
 def graph_name(graph: int) -> str:
+    """Name of a graph launch recorded as one; negative for an unknown graph."""
     return f"CUDA graph {graph}" if graph >= 0 else "CUDA graph"
 
 
 def without_version(name: str) -> str:
+    """`cudaLaunchKernel` for `cudaLaunchKernel_v7000`."""
     return _API_VERSION.sub("", name)
 
 
@@ -213,4 +250,5 @@ def api_domain(name: str | None) -> str | None:
 
 
 def interned(sink: Sink, text: str | None) -> int | None:
+    """`intern` that passes None."""
     return None if text is None else sink.intern(text)

@@ -33,7 +33,7 @@ ID_MASK = (1 << 24) - 1
 UNSIGNED = 1 << 32
 STREAM_FLAG_NULL = 3
 # Variables that name one process; they say nothing once a capture holds several.
-PER_PROCESS = frozenset({*RANK_VARIABLES, "LOCAL_RANK"})
+PER_PROCESS = frozenset({*RANK_VARIABLES, *WORLD_SIZE_VARIABLES, "LOCAL_RANK"})
 
 SEVERITY = {0: "info", 1: "info", 2: "warning", 3: "error", 4: "info"}
 COMPONENT = {1: "injection", 2: "daemon", 3: "analysis"}
@@ -83,7 +83,9 @@ def read_metadata(source: TableSource) -> Metadata:
     export = dict(rows(source, "META_DATA_EXPORT", {"name": "text", "value": "text"}))
     system = dict(rows(source, "TARGET_INFO_SYSTEM_ENV", {"name": "text", "value": "text"}))
     start = rows(
-        source, "TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "int", "systemClockNs": "int"}
+        source,
+        "TARGET_INFO_SESSION_START_TIME",
+        {"utcEpochNs": "int", "systemClockNs": "int"},
     )
     utc, system_clock = start[0] if start else (None, None)
     base, shift = _clock_base(utc, export)
@@ -133,9 +135,7 @@ def processes(meta: Metadata, observed: Observed, sink: Sink) -> list[ProcessInf
     world = number_setting(settings, WORLD_SIZE_VARIABLES)
     if len(ids) > 1:
         # The environment is the launched process's (torchrun, a shell), not its children's.
-        if rank is not None:
-            dropped = sorted({*dropped, *(PER_PROCESS & set(settings))})
-        rank = None
+        rank = world = None
         settings = {name: text for name, text in settings.items() if name not in PER_PROCESS}
         sink.quality(
             "rank_identity",
@@ -147,7 +147,9 @@ def processes(meta: Metadata, observed: Observed, sink: Sink) -> list[ProcessInf
         sink.quality("rank_identity", "info", "the capture environment names no rank")
     if dropped:
         sink.quality(
-            "environment", "info", f"settings left out because of their value: {', '.join(dropped)}"
+            "environment",
+            "info",
+            f"settings left out because of their value: {', '.join(dropped)}",
         )
     sink.write("environment", {"name": list(settings), "value": list(settings.values())})
     return [
@@ -203,7 +205,12 @@ def write_streams(source: TableSource, observed: Observed, sink: Sink) -> None:
         for pid, context, device, null_stream in rows(
             source,
             "TARGET_INFO_CUDA_CONTEXT_INFO",
-            {"processId": "int", "contextId": "int", "deviceId": "int", "nullStreamId": "int"},
+            {
+                "processId": "int",
+                "contextId": "int",
+                "deviceId": "int",
+                "nullStreamId": "int",
+            },
         )
     }
     for (process, context), device in observed.context_device.items():
@@ -293,7 +300,10 @@ def _clock_base(utc: int | None, export: Mapping[str, Any]) -> tuple[int | None,
     except ValueError:
         shift = 0
     if shift:
-        return utc - shift, f"exported with times shifted by {shift} ns; trace time 0 is corrected"
+        return (
+            utc - shift,
+            f"exported with times shifted by {shift} ns; trace time 0 is corrected",
+        )
     return utc, None
 
 

@@ -19,7 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gapscope.errors import GapscopeError
-from gapscope.ingest.nsys_tables import ParquetSource, SqliteSource, TableSource, open_sqlite
+from gapscope.ingest.nsys_tables import (
+    ParquetSource,
+    SqliteSource,
+    TableSource,
+    open_sqlite,
+)
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -89,7 +94,9 @@ def _database_of(path: Path, scratch: Path, notes: list[tuple[str, str, str, str
             head = file.read(100)
     except OSError as error:
         raise GapscopeError(
-            "cannot-read", f"{path.name}: {error.strerror}", "check the path and its permissions"
+            "cannot-read",
+            f"{path.name}: {error.strerror}",
+            "check the path and its permissions",
         ) from None
     if size == 0:
         raise GapscopeError("empty-file", f"{path.name}: the file is empty", _re_export(path))
@@ -102,7 +109,9 @@ def _database_of(path: Path, scratch: Path, notes: list[tuple[str, str, str, str
         database = _recovered(path, scratch, notes)
     if not head.startswith(SQLITE_MAGIC):
         raise GapscopeError(
-            "not-a-database", f"{path.name}: not an SQLite database (offset 0)", _re_export(path)
+            "not-a-database",
+            f"{path.name}: not an SQLite database (offset 0)",
+            _re_export(path),
         )
     expected = _stated_size(head)
     if size < expected:
@@ -190,8 +199,7 @@ def _recovered(path: Path, scratch: Path, notes: list[tuple[str, str, str, str |
         (
             "unfinished_database",
             "warn",
-            f"{path.name} has a {kinds} file beside it: a copy was recovered and read, "
-            "the export may still be running",
+            f"{path.name} was left unfinished (a {kinds} file beside it): read from a copy",
             None,
         )
     )

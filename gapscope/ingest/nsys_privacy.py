@@ -9,7 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from gapscope.ingest.base import ENVIRONMENT_ALLOW_LIST, RANK_VARIABLES, WORLD_SIZE_VARIABLES
+from gapscope.ingest.base import (
+    ENVIRONMENT_ALLOW_LIST,
+    RANK_VARIABLES,
+    WORLD_SIZE_VARIABLES,
+)
 
 MAX_VALUE = 256
 MAX_MESSAGE = 1000
@@ -23,11 +27,14 @@ _PATH_VALUE = re.compile(r"(?:^|[\s,:;=])(?:[/~\\]|\w:[/\\])")
 _QUOTED_PATH = re.compile(r"""(["'])[^"'\n]*[/\\][^"'\n]*\1""")
 _PATH = re.compile(r"""[^\s"'`()<>\[\],;]*[/\\][^\s"'`()<>\[\],;]*""")
 _SETTING = re.compile(r"""(?<![\w-])[A-Za-z_]\w*(?:=|\s+=\s+)(?:"[^"]*"|'[^']*'|[^\s,;)]*)""")
+_REMOVED_TWICE = re.compile(r"(?:<removed>|<path>){2,}")
 
 Environment = dict[str, str]
 
 
-def capture_environment(rows: Iterable[tuple[str | None, str | None]]) -> dict[int, Environment]:
+def capture_environment(
+    rows: Iterable[tuple[str | None, str | None]],
+) -> dict[int, Environment]:
     """Environment of each launched process from META_DATA_CAPTURE rows. Never to be stored."""
     result: dict[int, Environment] = {}
     for key, value in rows:
@@ -42,7 +49,9 @@ def capture_environment(rows: Iterable[tuple[str | None, str | None]]) -> dict[i
     return result
 
 
-def allowed_settings(environments: dict[int, Environment]) -> tuple[Environment, list[str]]:
+def allowed_settings(
+    environments: dict[int, Environment],
+) -> tuple[Environment, list[str]]:
     """Allow-listed settings that all launched processes share, and the names of dropped ones."""
     kept: Environment = {}
     dropped: list[str] = []
@@ -81,6 +90,8 @@ def clean_message(text: str, secrets: frozenset[str]) -> str:
     text = _QUOTED_PATH.sub("<path>", text)
     text = _SETTING.sub("<setting>", text)
     text = _PATH.sub("<path>", text)
+    # A path that begins with an environment value (HOME) is one path.
+    text = _REMOVED_TWICE.sub("<path>", text)
     return " ".join(text.split())[:MAX_MESSAGE]
 
 

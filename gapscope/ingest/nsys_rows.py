@@ -31,6 +31,7 @@ from gapscope.ingest.nsys_columns import (
     memcpy_name,
     memory_kind,
     memset_name,
+    split_op_ids,
     split_thread,
     without_none,
     without_version,
@@ -269,7 +270,8 @@ class RowMapper:
             sync_ids = wait_rows["event_sync_id"]
             self.waits_with_id += len(sync_ids) - sync_ids.null_count
             kind = mapped(
-                pc.fill_null(batch["syncType"], 0), lambda t: SYNC_KINDS.get(t, "unknown")
+                pc.fill_null(batch["syncType"], 0),
+                lambda t: SYNC_KINDS.get(t, "unknown"),
             )
             host = {name: shared[name] for name in shared if name != "context"}
             self._put("host_sync", filtered({**host, "kind": kind}, pc.invert(waits)))
@@ -306,12 +308,15 @@ class RowMapper:
             process, tid = split_thread(batch["globalTid"])
             self.observed.range_processes.update(distinct(process))
             text = batch["text"]
+            op_id = None
             if text.null_count == len(text):
                 name_id = names.ids(batch["textId"])
             else:
                 encoded = text.dictionary_encode()
-                known = self._sink.intern_many(texts_of(encoded.dictionary))
+                labels, op_ids = split_op_ids(encoded.dictionary)
+                known = self._sink.intern_many(texts_of(labels))
                 name_id = pa.array(known, pa.int64()).take(encoded.indices)
+                op_id = op_ids.take(encoded.indices)
                 if name_id.null_count:
                     name_id = pc.coalesce(name_id, names.ids(batch["textId"]))
             self._put(
@@ -324,6 +329,7 @@ class RowMapper:
                     "name_id": name_id,
                     "start_ns": batch["start"],
                     "end_ns": pc.if_else(pc.equal(kind, "mark"), batch["start"], batch["end"]),
+                    **({} if op_id is None else {"external_id": op_id}),
                 },
             )
 
@@ -341,7 +347,11 @@ class RowMapper:
                 length = pc.subtract(batch["end"], batch["start"])
                 if cupti:
                     own = pc.fill_null(batch["overheadType"], 0)
-                    cuda = mapped(own, lambda t: interned(self._sink, CUDA_OVERHEADS.get(t)), "int")
+                    cuda = mapped(
+                        own,
+                        lambda t: interned(self._sink, CUDA_OVERHEADS.get(t)),
+                        "int",
+                    )
                     name_id = pc.coalesce(cuda, name_id)
                     stalls = pc.sum(length.filter(pc.is_valid(cuda))).as_py() or 0
                     self.cuda_overhead_ns += stalls
@@ -373,7 +383,10 @@ class RowMapper:
             )
         }
         ordinals = metric_devices(self._source, self._sink)
-        columns: dict[str, Kind] = {**int_columns("timestamp typeId metricId"), "value": "float"}
+        columns: dict[str, Kind] = {
+            **int_columns("timestamp typeId metricId"),
+            "value": "float",
+        }
         for batch in self._batches(METRICS, columns):
             ok = pc.is_valid(batch["timestamp"])
             self.unreadable[METRICS] += ok.false_count

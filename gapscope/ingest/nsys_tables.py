@@ -7,11 +7,10 @@ counted, and a table that breaks off keeps the rows before the break.
 
 from __future__ import annotations
 
-import queue
 import re
 import sqlite3
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -59,7 +58,10 @@ class TableSource(Protocol):
         """How many rows a table has."""
 
     def batches(
-        self, table: str, columns: Mapping[str, Kind], where: tuple[str, int] | None = None
+        self,
+        table: str,
+        columns: Mapping[str, Kind],
+        where: tuple[str, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows in stored order, exactly the asked columns as int64, float64 or string.
 
@@ -74,39 +76,13 @@ class TableSource(Protocol):
 def read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same batches, the next one fetched by a thread while the caller works on this one.
 
-    Reading and writing both release the interpreter lock; at most two batches wait in memory.
+    Reading and writing both release the interpreter lock; one batch at most waits in memory.
     """
-    waiting: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(maxsize=1)
-    stopped = threading.Event()
-
-    def put(item: pa.RecordBatch | BaseException | None) -> None:
-        while not stopped.is_set():
-            try:
-                waiting.put(item, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def fetch() -> None:
-        try:
-            for batch in batches:
-                put(batch)
-                if stopped.is_set():
-                    return
-            put(None)
-        except BaseException as error:  # handed to the caller's thread
-            put(error)
-
-    thread = threading.Thread(target=fetch, name="nsys-read-ahead", daemon=True)
-    thread.start()
-    try:
-        while (item := waiting.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stopped.set()
-        thread.join()
+    with ThreadPoolExecutor(1, "nsys-read-ahead") as pool:
+        upcoming = pool.submit(next, batches, None)
+        while (batch := upcoming.result()) is not None:
+            upcoming = pool.submit(next, batches, None)
+            yield batch
 
 
 def quoted(name: str) -> str:
@@ -175,7 +151,10 @@ class SqliteSource:
         return self._number(f"SELECT count(*) FROM {quoted(table)}", table)
 
     def batches(
-        self, table: str, columns: Mapping[str, Kind], where: tuple[str, int] | None = None
+        self,
+        table: str,
+        columns: Mapping[str, Kind],
+        where: tuple[str, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """See `TableSource.batches`."""
         present = {name: kind for name, kind in columns.items() if name in self.columns(table)}
@@ -335,7 +314,10 @@ class ParquetSource:
         return 0 if file is None else int(file.metadata.num_rows)
 
     def batches(
-        self, table: str, columns: Mapping[str, Kind], where: tuple[str, int] | None = None
+        self,
+        table: str,
+        columns: Mapping[str, Kind],
+        where: tuple[str, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """See `TableSource.batches`."""
         import pyarrow as pa

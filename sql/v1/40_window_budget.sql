@@ -23,6 +23,18 @@
 --   blocking_ns       BIGINT   ns Part of compute-absent: issued, and its latest recorded producer still ran.
 --   stalled_ns        BIGINT   ns Part of compute-absent: issued, no recorded reason.
 --   tail_ns           BIGINT   ns Part of compute-absent: after the last compute op of the window.
+-- audit budget_order:
+--   SELECT b.rank, b.projection, b.step_id FROM v1.window_budget AS b
+--   WHERE b.compute_ns > b.noncomm_ns OR b.noncomm_ns > b.busy_ns OR b.busy_ns > b.step_ns OR b.compute_ns < 0
+-- audit budget_closes:
+--   SELECT b.rank, b.projection, b.step_id FROM v1.window_budget AS b WHERE b.busy_ns + b.idle_ns <> b.step_ns
+-- audit absent_closes:
+--   SELECT b.rank, b.projection, b.step_id FROM v1.window_budget AS b
+--   WHERE b.launch_starved_ns + b.blocking_ns + b.stalled_ns + b.tail_ns <> b.compute_absent_ns
+--   OR least(b.launch_starved_ns, b.blocking_ns, b.stalled_ns, b.tail_ns) < 0
+-- audit communication_closes:
+--   SELECT b.rank, b.projection, b.step_id FROM v1.window_budget AS b
+--   WHERE b.exposed_comm_ns > b.comm_ns OR b.exposed_comm_ns < 0 OR b.exposed_comm_ns > b.compute_absent_ns
 CREATE OR REPLACE VIEW v1.window_budget AS
 -- One pass over the ops in start order, with the window edges as rows among them. With M(t) the latest
 -- end of the ops started before t, their union up to t is (sum of what each op added) - (M(t) - t)+.

@@ -1,7 +1,7 @@
 -- view:       v1.step_budget
 -- purpose:    Where the time of each step went, on each rank: unions that close to the nanosecond.
 -- grain:      rank, projection, step_id
--- depends-on: v1.window_budget, v1.step, v1.absent_piece
+-- depends-on: v1.window_budget, v1.step
 -- materialise: run
 -- since:      1
 -- columns:
@@ -22,26 +22,6 @@
 --   stalled_ns        BIGINT   ns Part of compute-absent: issued, no recorded reason.
 --   tail_ns           BIGINT   ns Part of compute-absent: after the last compute op of the window.
 --   is_boundary       BOOLEAN  -  Stays out of medians and verdicts; NULL in the capture row.
--- audit budget_order:
---   SELECT b.rank, b.projection, b.step_id FROM v1.step_budget AS b
---   WHERE b.compute_ns > b.noncomm_ns OR b.noncomm_ns > b.busy_ns OR b.busy_ns > b.step_ns OR b.compute_ns < 0
--- audit budget_closes:
---   SELECT b.rank, b.projection, b.step_id FROM v1.step_budget AS b WHERE b.busy_ns + b.idle_ns <> b.step_ns
--- audit absent_closes:
---   SELECT b.rank, b.projection, b.step_id FROM v1.step_budget AS b
---   WHERE b.launch_starved_ns + b.blocking_ns + b.stalled_ns + b.tail_ns <> b.compute_absent_ns
---   OR least(b.launch_starved_ns, b.blocking_ns, b.stalled_ns, b.tail_ns) < 0
--- audit communication_closes:
---   SELECT b.rank, b.projection, b.step_id FROM v1.step_budget AS b
---   WHERE b.exposed_comm_ns > b.comm_ns OR b.exposed_comm_ns < 0 OR b.exposed_comm_ns > b.compute_absent_ns
--- audit pieces_equal_budget:
---   SELECT b.rank, b.projection, b.step_id FROM v1.step_budget AS b LEFT JOIN v1.absent_piece AS p
---   ON b.rank = p.rank AND b.projection = p.projection AND b.step_id = p.step_id
---   GROUP BY b.rank, b.projection, b.step_id, b.launch_starved_ns, b.blocking_ns, b.stalled_ns, b.tail_ns
---   HAVING b.launch_starved_ns <> coalesce(sum(p.dur_ns) FILTER (WHERE p.absent_class = 'launch_starved'), 0)
---   OR b.blocking_ns <> coalesce(sum(p.dur_ns) FILTER (WHERE p.absent_class = 'blocking'), 0)
---   OR b.stalled_ns <> coalesce(sum(p.dur_ns) FILTER (WHERE p.absent_class = 'stalled'), 0)
---   OR b.tail_ns <> coalesce(sum(p.dur_ns) FILTER (WHERE p.absent_class = 'tail'), 0)
 CREATE OR REPLACE VIEW v1.step_budget AS
 SELECT
     b.rank,

@@ -1,0 +1,133 @@
+"""The `gapscope` command: its parts, its version line, and how errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from gapscope.cli import demo, doctor, export, ingest, output, report, sql, steps
+from gapscope.errors import EXIT_COULD_NOT_RUN, GapscopeError
+
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+app = typer.Typer(
+    name="gapscope",
+    no_args_is_help=True,
+    # Tracebacks with local variables could print paths and tokens; plain help starts faster.
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (
+    ingest.ingest,
+    report.report,
+    sql.sql,
+    steps.steps,
+    doctor.doctor,
+    export.export,
+    demo.demo,
+):
+    app.command()(command)
+
+
+def version_line() -> str:
+    """Every surface that is versioned on its own, in one parseable line."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from gapscope import __version__
+    from gapscope.report.document import REPORT_VERSION
+    from gapscope.schema.tables import SCHEMA_VERSION
+    from gapscope.schema.views import SQL_VERSION
+
+    try:
+        duckdb = version("duckdb")
+    except PackageNotFoundError:
+        duckdb = "missing"
+    return (
+        f"gapscope {__version__} (sql {SQL_VERSION}, schema {SCHEMA_VERSION}, "
+        f"report {REPORT_VERSION}, duckdb {duckdb})"
+    )
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        output.data(version_line())
+        raise typer.Exit
+
+
+@app.callback()
+def _global(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show versions and exit."
+        ),
+    ] = False,
+) -> None:
+    """How much of a GPU training step could be got back, and how you know.
+
+    Start with `gapscope ingest TRACES/` and then `gapscope report`, or see both at work on a
+    shipped capture with `gapscope demo`.
+    """
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 1 a check failed, 2 could not run, 3 inconclusive."""
+    sys.exit(run())
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """The command line without the exit; returns the exit code."""
+    try:
+        code = app(args=arguments, prog_name="gapscope", standalone_mode=False)
+        sys.stdout.flush()
+    except GapscopeError as error:
+        output.fail(error)
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        output.say("interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away; nothing is left to say, not even by the interpreter's last flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_BROKEN_PIPE
+    except Exception as error:  # noqa: BLE001 -- the boundary: no traceback unless asked for
+        return _unexpected(error)
+    return code if isinstance(code, int) else 0
+
+
+def _unexpected(error: Exception) -> int:
+    if _is_usage_error(error):
+        output.fail(_usage_error(error))
+        return EXIT_COULD_NOT_RUN
+    if os.environ.get("GAPSCOPE_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, OSError):
+        where = f" `{error.filename}`" if error.filename else ""
+        hint = "look at permissions, free space and the path"
+        output.fail(GapscopeError("os", f"{error.strerror or error}{where}", hint))
+        return EXIT_COULD_NOT_RUN
+    hint = "this is a bug in gapscope; see the traceback with `GAPSCOPE_DEBUG=1`"
+    output.fail(GapscopeError("internal", f"{type(error).__name__}: {error}"[:300], hint))
+    return EXIT_COULD_NOT_RUN
+
+
+def _is_usage_error(error: Exception) -> bool:
+    # Typer carries its own click or imports the installed one, depending on its version.
+    return hasattr(error, "format_message") and hasattr(error, "exit_code")
+
+
+def _usage_error(error: Exception) -> GapscopeError:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "gapscope"
+    message = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+    if not message:
+        # `no_args_is_help` raises with the help as its message already shown.
+        message = "no command given"
+    return GapscopeError("usage", message[:1].lower() + message[1:], f"`{path} --help`")

@@ -1,0 +1,138 @@
+"""Find the captures in files and directories, and the reader of each."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gapscope.errors import GapscopeError
+from gapscope.ingest.base import Reader
+from gapscope.ingest.kineto import KinetoReader
+from gapscope.ingest.nsys import NsysReader
+
+READERS: dict[str, type[Reader]] = {"nsys": NsysReader, "kineto": KinetoReader}
+
+
+@dataclass(frozen=True)
+class Found:
+    """One capture: where it is, what reads it, and its path relative to what the user named."""
+
+    path: Path
+    format: str
+    label: str
+
+
+def discover(sources: Sequence[Path]) -> tuple[list[Found], list[str]]:
+    """Captures in the order of their labels, and the files that are none.
+
+    Raises GapscopeError when a named file is no capture, or nothing is found.
+    """
+    found: dict[Path, Found] = {}
+    ignored: list[str] = []
+    for source in sources:
+        if not os.path.lexists(source):
+            raise GapscopeError("not-found", f"`{source}` does not exist", "check the path")
+        if source.is_dir() and _format_of(source) is None:
+            for path in _walk(source):
+                label = path.relative_to(source).as_posix()
+                format_ = _format_of(path)
+                if format_ is None:
+                    ignored.append(label)
+                else:
+                    found.setdefault(path.resolve(), Found(path, format_, label))
+        else:
+            found.setdefault(source.resolve(), Found(source, _format_of_named(source), source.name))
+    captures = _without_exported_twins(sorted(found.values(), key=lambda one: one.label))
+    if not captures:
+        raise GapscopeError(
+            "no-captures",
+            f"no capture in {', '.join(f'`{source}`' for source in sources)}"
+            + (f" ({len(ignored)} other files)" if ignored else ""),
+            "expected Kineto .json(.gz), or Nsight Systems .sqlite, parquetdir or .nsys-rep",
+        )
+    return captures, ignored
+
+
+def _walk(directory: Path) -> Iterator[Path]:
+    """Files and capture directories below, sorted; hidden ones and our own runs left out."""
+    try:
+        entries = sorted(directory.iterdir())
+    except OSError as error:
+        raise GapscopeError(
+            "cannot-read",
+            f"`{directory}` cannot be read: {error.strerror}",
+            "check its permissions",
+        ) from error
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            if (entry / "run.duckdb").exists() and (entry / "manifest.json").exists():
+                continue
+            if _format_of(entry) is not None:
+                yield entry
+            elif not entry.is_symlink():
+                yield from _walk(entry)
+        else:
+            yield entry
+
+
+def _format_of(path: Path) -> str | None:
+    if path.is_dir() or _is_regular(path):
+        for name, reader in READERS.items():
+            if reader.probe(path):
+                return name
+    return None
+
+
+def _format_of_named(path: Path) -> str:
+    """The reader of a file that the user named; says why there is none."""
+    if not path.is_dir() and not _is_regular(path):
+        raise GapscopeError(
+            "not-a-file", f"`{path}` is not a regular file", "name a file or a directory"
+        )
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        raise GapscopeError(
+            "cannot-read", f"`{path}` cannot be read: {error.strerror}", "check its permissions"
+        ) from error
+    if not head:
+        raise GapscopeError("empty-input", f"`{path}` is empty", "capture again, or leave it out")
+    format_ = _format_of(path)
+    if format_ is None:
+        raise GapscopeError(
+            "unknown-format",
+            f"`{path}` is no capture that GapScope reads",
+            "expected Kineto .json(.gz), or Nsight Systems .sqlite, parquetdir or .nsys-rep",
+        )
+    return format_
+
+
+def _is_regular(path: Path) -> bool:
+    # Opening a FIFO would block; sockets and devices are no captures.
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _without_exported_twins(found: list[Found]) -> list[Found]:
+    """Leave out a .nsys-rep whose export lies beside it: one capture, not two."""
+    exported = {
+        (one.path.parent, one.path.name.removesuffix(".gz").removesuffix(".sqlite"))
+        for one in found
+        if one.path.name.removesuffix(".gz").endswith(".sqlite")
+    }
+    return [
+        one
+        for one in found
+        if not (
+            one.path.suffix == ".nsys-rep"
+            and (one.path.parent, one.path.name.removesuffix(".nsys-rep")) in exported
+        )
+    ]

@@ -1,0 +1,294 @@
+"""From files to a run directory: discover, read in parallel, number the ranks, derive, rename."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gapscope.errors import GapscopeError
+from gapscope.ingest.discover import Found, discover
+from gapscope.ingest.ranks import RankOptions, assign, place
+from gapscope.ingest.stage import Staged, stage
+
+Progress = Callable[[str, int, int], None]
+_T = TypeVar("_T")
+
+
+@dataclass
+class IngestResult:
+    """What an ingest made: the run, rows by rank and table, and the quality rows not `ok`."""
+
+    out: Path
+    rows: dict[int, dict[str, int]]
+    quality: list[dict[str, Any]] = field(default_factory=list)
+
+
+def ingest(
+    sources: Sequence[Path],
+    out: Path,
+    *,
+    force: bool = False,
+    steps: str | None = None,
+    rank_from_name: bool = False,
+    ranks: dict[str, int] | None = None,
+    workers: int | None = None,
+    memory_limit: str | None = None,
+    progress: Progress | None = None,
+) -> IngestResult:
+    """Ingest files and directories into one run directory at `out`.
+
+    Nothing appears at `out` until everything is written: the work is done in a temporary
+    directory beside it and renamed once. Inputs are only read. `steps` is a regular expression
+    that a step range must match whole. Raises GapscopeError; leaves nothing behind when it does.
+    """
+    _check_target(out, force)
+    found, ignored = discover(sources)
+    _check_steps(steps)
+    workers = max(1, min(workers or os.cpu_count() or 1, len(found)))
+    work = _work_directory(out)
+    try:
+        with _readable_failures(out):
+            staged, failures = _stage_all(found, work, workers, progress)
+            plan = assign(staged, RankOptions(rank_from_name, dict(ranks or {})))
+            rows = place(plan, staged, work, failures, ignored)
+            shutil.rmtree(work / "staging", ignore_errors=True)
+            options = {} if steps is None else {"steps": steps}
+            _derive_all(sorted(rows), work, out, options, workers, memory_limit, progress)
+            _write_manifest(work, staged, rows, options)
+            quality = _notable_quality(work)
+            shutil.rmtree(work / "spill", ignore_errors=True)
+            _publish(work, out)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    return IngestResult(out, rows, quality)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a directory is a run of ours, which `force` may replace."""
+    return (path / "manifest.json").is_file() and (path / "run.duckdb").is_file()
+
+
+def _check_target(out: Path, force: bool) -> None:
+    if out.is_symlink() or out.exists():
+        if not force:
+            raise GapscopeError(
+                "exists", f"`{out}` exists", "replace it with `-f`, or choose another with `-o`"
+            )
+        if not is_run(out):
+            raise GapscopeError(
+                "not-a-run", f"`{out}` is not a run, so `-f` does not replace it", "choose `-o`"
+            )
+
+
+def _check_steps(steps: str | None) -> None:
+    if steps is None:
+        return
+    import duckdb
+
+    try:
+        duckdb.execute("SELECT regexp_full_match('', ?)", [steps])
+    except duckdb.Error as error:
+        raise GapscopeError(
+            "bad-pattern",
+            f"`{steps}` is no regular expression: {str(error).splitlines()[0]}",
+            "list candidate ranges: `gapscope steps RUN --candidates`",
+        ) from error
+
+
+def _work_directory(out: Path) -> Path:
+    parent = out.absolute().parent
+    work = parent / f".{out.name}.tmp-{os.getpid()}"
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+    except OSError as error:
+        raise GapscopeError(
+            "cannot-write",
+            f"`{parent}` cannot be written: {error.strerror}",
+            "choose another place with `-o`",
+        ) from error
+    return work
+
+
+@contextlib.contextmanager
+def _readable_failures(out: Path) -> Iterator[None]:
+    """Turn what the operating system and DuckDB say into one line that names the run."""
+    import duckdb
+
+    try:
+        yield
+    except OSError as error:
+        raise GapscopeError(
+            "cannot-write",
+            f"`{out}` could not be written: {error.strerror or error}",
+            "free space, or choose another place with `-o`",
+        ) from error
+    except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+        raise GapscopeError(
+            "cannot-write",
+            f"`{out}` could not be written: {str(error).splitlines()[0]}",
+            "free space or memory, or set `--memory-limit`",
+        ) from error
+
+
+def _stage_all(
+    found: list[Found], work: Path, workers: int, progress: Progress | None
+) -> tuple[list[Staged], list[tuple[Found, GapscopeError]]]:
+    """Read every source; one bad source does not lose the others, but all bad is an error."""
+    staged: list[Staged] = []
+    failures: list[tuple[Found, GapscopeError]] = []
+
+    def keep(source: Found, result: Callable[[], Staged]) -> None:
+        try:
+            staged.append(result())
+        except GapscopeError as error:
+            failures.append((source, error))
+
+    targets = [work / "staging" / str(number) for number in range(len(found))]
+    if workers == 1:
+        for source, target in zip(found, targets, strict=True):
+            report = None if progress is None else _byte_progress(progress, source.label)
+            keep(source, lambda s=source, t=target, r=report: stage(s, t, r))  # type: ignore[misc]
+    else:
+        with _pool(workers) as pool:
+            jobs = {
+                pool.submit(stage, source, target): source
+                for source, target in zip(found, targets, strict=True)
+            }
+            for done, job in enumerate(_completed(jobs), 1):
+                keep(jobs[job], job.result)
+                if progress is not None:
+                    progress(jobs[job].label, done, len(jobs))
+    if not staged:
+        raise failures[0][1]
+    staged.sort(key=lambda one: one.found.label)
+    return staged, failures
+
+
+def _derive_all(
+    ranks: list[int],
+    work: Path,
+    out: Path,
+    options: dict[str, str],
+    workers: int,
+    memory_limit: str | None,
+    progress: Progress | None,
+) -> None:
+    from gapscope.schema.catalog import create, derive_rank
+
+    cores = os.cpu_count() or 1
+    audits: list[tuple[int, str, str, int]] = []
+    workers = min(workers, len(ranks))
+    if workers == 1:
+        for done, rank in enumerate(ranks, 1):
+            audits += derive_rank(work, rank, options, cores, memory_limit)
+            if progress is not None:
+                progress("views", done, len(ranks))
+    else:
+        threads = max(1, cores // workers)
+        with _pool(workers) as pool:
+            jobs = {
+                pool.submit(derive_rank, work, rank, options, threads, memory_limit): rank
+                for rank in ranks
+            }
+            for done, job in enumerate(_completed(jobs), 1):
+                audits += job.result()
+                if progress is not None:
+                    progress("views", done, len(ranks))
+    audits.sort()
+    create(work, out.absolute(), options, audits, cores, memory_limit)
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    import multiprocessing
+
+    # Arrow and DuckDB have threads by now; a forked child could inherit a held lock.
+    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+
+
+def _completed(jobs: dict[Future[_T], Any]) -> Iterator[Future[_T]]:
+    try:
+        yield from as_completed(jobs)
+    except BaseException:
+        for job in jobs:
+            job.cancel()
+        raise
+
+
+def _byte_progress(progress: Progress, label: str) -> Callable[[int, int], None]:
+    return lambda done, total: progress(label, done, total)
+
+
+def _write_manifest(
+    work: Path, staged: list[Staged], rows: dict[int, dict[str, int]], options: dict[str, str]
+) -> None:
+    import duckdb
+
+    from gapscope import __version__
+    from gapscope.schema.tables import SCHEMA_VERSION
+    from gapscope.schema.views import SQL_VERSION
+
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    now = (
+        datetime.fromtimestamp(int(epoch), timezone.utc)
+        if epoch is not None and epoch.isdigit()
+        else datetime.now(timezone.utc)
+    )
+    manifest = {
+        "schema_version": SCHEMA_VERSION,
+        "sql_version": SQL_VERSION,
+        "gapscope_version": __version__,
+        "duckdb_version": duckdb.__version__,
+        "created_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "options": options,
+        "sources": [
+            {
+                "path": one.found.label,
+                "format": one.info.format,
+                "bytes": one.bytes,
+                "digest": one.digest,
+            }
+            for one in staged
+        ],
+        "rows": {str(rank): counts for rank, counts in sorted(rows.items())},
+    }
+    text = json.dumps(manifest, indent=1)
+    (work / "manifest.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _notable_quality(work: Path) -> list[dict[str, Any]]:
+    import duckdb
+
+    with duckdb.connect(str(work / "run.duckdb"), read_only=True) as con:
+        cursor = con.execute(
+            "SELECT rank, check_name, status, detail, forbids FROM v1.capture_quality "
+            "WHERE status IN ('warn', 'fail') ORDER BY status, check_name, rank"
+        )
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _publish(work: Path, out: Path) -> None:
+    """One rename; an older run steps aside first and is removed after."""
+    old = None
+    if out.exists():
+        old = work.with_name(work.name + "-old")
+        out.rename(old)
+    try:
+        work.rename(out)
+    except OSError:
+        if old is not None:
+            old.rename(out)
+        raise
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Renderers: a document goes in, text comes out; nothing is computed here."""

@@ -1,0 +1,1 @@
+"""The report as a typed document, built from the views of a run."""

@@ -1,0 +1,376 @@
+"""Every query behind the report, as the text that a reader can paste into `gapscope sql`.
+
+Only ranks, steps and lengths that came out of the run are put into them, as integers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Measures whose value in the median step is reported with its range over the steps.
+MEASURES = (
+    "step_ns",
+    "busy_ns",
+    "idle_ns",
+    "compute_ns",
+    "noncomm_ns",
+    "comm_ns",
+    "exposed_comm_ns",
+    "copy_ns",
+    "compute_absent_ns",
+    "launch_starved_ns",
+    "blocking_ns",
+    "stalled_ns",
+    "tail_ns",
+)
+
+ABSENT_CLASSES = ("launch_starved", "blocking", "stalled", "tail")
+
+RANKS = "FROM v1.rank ORDER BY rank"
+
+QUALITY = """\
+SELECT
+    coalesce(string_agg(rank::VARCHAR, ', ' ORDER BY rank), 'run') AS ranks,
+    check_name, status, detail, forbids
+FROM v1.capture_quality
+GROUP BY check_name, status, detail, forbids
+ORDER BY
+    CASE status WHEN 'fail' THEN 0 WHEN 'warn' THEN 1 WHEN 'info' THEN 2 ELSE 3 END,
+    check_name, min(rank) NULLS FIRST, detail"""
+
+DEVICE_OPS = """\
+SELECT r.rank, count(o.op_id)::BIGINT AS op_count
+FROM v1.rank AS r
+LEFT JOIN v1.op AS o ON r.rank = o.rank
+GROUP BY r.rank
+ORDER BY r.rank"""
+
+SHARED_DEVICES = """\
+SELECT string_agg(rank::VARCHAR, ', ' ORDER BY rank) AS ranks
+FROM v1.rank
+WHERE device_uuid IS NOT NULL
+GROUP BY device_uuid
+HAVING count(*) > 1
+ORDER BY min(rank)"""
+
+STEPS = """\
+SELECT
+    b.rank, b.step_id, s.label, b.step_ns, b.compute_ns,
+    b.launch_starved_ns, b.blocking_ns, b.stalled_ns, b.tail_ns,
+    b.comm_ns, b.exposed_comm_ns, b.copy_ns, b.busy_ns, b.idle_ns,
+    coalesce(s.boundary_reason, '') AS boundary
+FROM v1.step_budget AS b
+LEFT JOIN v1.step AS s ON b.rank = s.rank AND b.step_id = s.step_id
+WHERE b.projection = 'device'
+ORDER BY b.rank, b.step_id"""
+
+CAPTURE = """\
+SELECT
+    rank, step_id, 'capture' AS label, step_ns, compute_ns,
+    launch_starved_ns, blocking_ns, stalled_ns, tail_ns,
+    comm_ns, exposed_comm_ns, copy_ns, busy_ns, idle_ns, '' AS boundary
+FROM v1.step_budget
+WHERE projection = 'capture'
+ORDER BY rank"""
+
+# The resolved share of stream waits decides whether blocking is a lower or an upper bound.
+WAITS = """\
+SELECT
+    rank,
+    count(DISTINCT wait_id)::BIGINT AS wait_count,
+    count(DISTINCT wait_id) FILTER (WHERE producer_op_id IS NOT NULL)::BIGINT AS resolved_count
+FROM v1.event_edge
+GROUP BY rank
+ORDER BY rank"""
+
+RULES = """\
+SELECT
+    k.priority,
+    coalesce(k.rule_id, m.rule_id) AS rule_id,
+    k.pattern,
+    coalesce(m.time_class, k.time_class) AS time_class,
+    coalesce(m.op_class, k.op_class) AS op_class,
+    coalesce(m.op_count, 0) AS op_count,
+    coalesce(m.volume_ns, 0) AS volume_ns,
+    coalesce(m.volume_share, 0.0) AS volume_share
+FROM v1.kernel_rule AS k
+FULL JOIN (
+    SELECT
+        rule_id, time_class, op_class,
+        sum(op_count)::BIGINT AS op_count,
+        sum(volume_ns)::BIGINT AS volume_ns,
+        sum(volume_ns) / sum(sum(volume_ns)) OVER () AS volume_share
+    FROM v1.rule_share
+    GROUP BY rule_id, time_class, op_class
+) AS m ON k.rule_id = m.rule_id
+ORDER BY volume_ns DESC, k.priority NULLS LAST, rule_id, time_class, op_class"""
+
+COPIES = """\
+SELECT rank, kind, copy_kind, src_memory, dst_memory, op_count, bytes, volume_ns, bytes_per_ns
+FROM v1.copy_summary
+ORDER BY rank, volume_ns DESC, kind, copy_kind, src_memory, dst_memory"""
+
+COLLECTIVES = """\
+SELECT
+    coalesce(c.type, 'unknown') AS type,
+    coalesce(c.group_desc, c.group_name) AS process_group,
+    c.group_size,
+    c.dtype,
+    count(DISTINCT c.rank)::BIGINT AS rank_count,
+    count(*)::BIGINT AS call_count,
+    count(o.op_id)::BIGINT AS op_count,
+    min(o.dur_ns) AS min_ns,
+    quantile_disc(o.dur_ns, 0.5) AS median_ns,
+    max(o.dur_ns) AS max_ns
+FROM v1.collective AS c
+LEFT JOIN v1.op AS o ON c.rank = o.rank AND c.op_id = o.op_id
+GROUP BY ALL
+ORDER BY call_count DESC, type, process_group, c.group_size, c.dtype
+LIMIT 40"""
+
+COMMUNICATION = """\
+SELECT
+    name,
+    count(DISTINCT rank)::BIGINT AS rank_count,
+    sum(op_count)::BIGINT AS op_count,
+    sum(volume_ns)::BIGINT AS volume_ns,
+    min(min_ns) AS min_ns,
+    max(max_ns) AS max_ns
+FROM v1.kernel_inventory
+WHERE time_class = 'communication'
+GROUP BY name
+ORDER BY volume_ns DESC, name
+LIMIT 40"""
+
+HEAT = """\
+SELECT rank, step_id, compute_absent_ns / step_ns AS absent_share
+FROM v1.step_budget
+WHERE projection = 'device' AND NOT is_boundary AND step_ns > 0
+ORDER BY rank, step_id"""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window of one rank: a step of the device projection, or the whole capture."""
+
+    rank: int
+    projection: str
+    step_id: int
+
+    @property
+    def where(self) -> str:
+        """The condition that selects it in every view of that grain."""
+        return f"rank = {self.rank} AND projection = '{self.projection}' AND step_id = {self.step_id}"
+
+
+def _of_steps(projection: str) -> str:
+    boundary = " AND NOT is_boundary" if projection == "device" else ""
+    return f"projection = '{projection}'{boundary} AND step_ns > 0"
+
+
+def summary(projection: str) -> str:
+    """One row a rank: each measure in the median step, its smallest and largest over the steps.
+
+    The median step is a real step (the lower median), so its parts close to the nanosecond. The
+    rank whose compute is absent longest comes first.
+    """
+    lines = []
+    for name in MEASURES:
+        lines += [
+            f"    max({name}) FILTER (WHERE is_median) AS {name},",
+            f"    min({name}) AS {name[:-3]}_min_ns, max({name}) AS {name[:-3]}_max_ns,",
+        ]
+    body = "\n".join(lines)
+    return f"""\
+SELECT
+    rank,
+    count(*)::BIGINT AS step_count,
+    max(step_id) FILTER (WHERE is_median) AS median_step_id,
+{body}
+    max(compute_ns / step_ns) FILTER (WHERE is_median) AS compute_share
+FROM (
+    SELECT
+        *,
+        row_number() OVER (PARTITION BY rank ORDER BY step_ns, step_id)
+        = (count(*) OVER (PARTITION BY rank) + 1) // 2 AS is_median
+    FROM v1.step_budget
+    WHERE {_of_steps(projection)}
+) AS placed
+GROUP BY rank
+ORDER BY compute_absent_ns DESC, rank"""
+
+
+def ceilings(window: Window) -> str:
+    """One row a class of compute-absent time: its share of the window and `T/(T-R) - 1`."""
+    return f"""\
+SELECT
+    absent_class,
+    max(absent_ns) FILTER (WHERE step_id = {window.step_id}) AS absent_ns,
+    count(*)::BIGINT AS step_count,
+    min(absent_ns) AS absent_min_ns, max(absent_ns) AS absent_max_ns,
+    max(absent_ns / step_ns) FILTER (WHERE step_id = {window.step_id}) AS step_share,
+    max(ceiling) FILTER (WHERE step_id = {window.step_id}) AS ceiling,
+    min(ceiling) AS ceiling_min, max(ceiling) AS ceiling_max
+FROM (
+    SELECT
+        b.step_id, b.step_ns, c.absent_class, c.absent_ns,
+        b.step_ns / nullif(b.step_ns - c.absent_ns, 0) - 1 AS ceiling
+    FROM v1.step_budget AS b
+    CROSS JOIN LATERAL (
+        VALUES ('launch_starved', b.launch_starved_ns), ('blocking', b.blocking_ns),
+            ('stalled', b.stalled_ns), ('tail', b.tail_ns)
+    ) AS c (absent_class, absent_ns)
+    WHERE b.rank = {window.rank} AND {_of_steps(window.projection)}
+) AS per_step
+GROUP BY absent_class
+ORDER BY ceiling DESC NULLS FIRST, absent_class"""
+
+
+def budget(window: Window) -> str:
+    """The parts of one window, from its length down to its compute."""
+    return f"""\
+SELECT step_ns, launch_starved_ns, blocking_ns, stalled_ns, tail_ns, compute_ns
+FROM v1.step_budget
+WHERE {window.where}"""
+
+
+def _blame(window: Window, columns: str) -> str:
+    return f"""\
+SELECT
+    {columns},
+    sum(least(c.end_ns, w.end_ns) - greatest(c.start_ns, w.start_ns))::BIGINT AS blamed_ns,
+    sum(least(c.end_ns, w.end_ns) - greatest(c.start_ns, w.start_ns))
+    / any_value(w.end_ns - w.start_ns) AS step_share,
+    count(*)::BIGINT AS piece_count
+FROM v1.step_window AS w
+INNER JOIN v1.blame_chain AS c
+    ON w.rank = c.rank AND w.start_ns < c.end_ns AND w.end_ns > c.start_ns
+LEFT JOIN v1.op AS o ON c.rank = o.rank AND c.op_id = o.op_id
+WHERE w.rank = {window.rank} AND w.projection = '{window.projection}' AND w.step_id = {window.step_id}
+GROUP BY {columns}
+ORDER BY blamed_ns DESC, {columns}"""
+
+
+def blame(window: Window) -> str:
+    """What really held the blocking time of a window, by what the op did and its class."""
+    return _blame(window, "c.reason, c.time_class")
+
+
+def blame_names(window: Window) -> str:
+    """The same by op name, the largest first."""
+    return _blame(window, "c.reason, c.time_class, o.name") + "\nLIMIT 12"
+
+
+def kernels(window: Window) -> str:
+    """Device ops by name whose work volume inside a window is above 1 % of its length."""
+    return f"""\
+SELECT
+    o.name, o.time_class, o.op_class, o.rule_id,
+    count(*)::BIGINT AS op_count,
+    sum(least(o.end_ns, w.end_ns) - greatest(o.start_ns, w.start_ns))::BIGINT AS volume_ns,
+    sum(least(o.end_ns, w.end_ns) - greatest(o.start_ns, w.start_ns))
+    / any_value(w.end_ns - w.start_ns) AS step_share
+FROM v1.step_window AS w
+INNER JOIN v1.op AS o ON w.rank = o.rank AND w.start_ns < o.end_ns AND w.end_ns > o.start_ns
+WHERE w.rank = {window.rank} AND w.projection = '{window.projection}' AND w.step_id = {window.step_id}
+GROUP BY o.name, o.time_class, o.op_class, o.rule_id
+HAVING step_share > 0.01
+ORDER BY volume_ns DESC, o.name, o.time_class, o.op_class, o.rule_id"""
+
+
+def streams(rank: int) -> str:
+    """Work of each stream of a rank over the whole capture."""
+    return f"""\
+SELECT
+    stream, priority, main_class, op_count, busy_ns, volume_ns,
+    compute_ns, communication_ns, packing_ns, copy_ns, memset_ns
+FROM v1.stream_work
+WHERE rank = {rank}
+ORDER BY busy_ns DESC, stream
+LIMIT 40"""
+
+
+def api_calls(rank: int) -> str:
+    """CUDA API functions of a rank by summed duration, the first fifteen."""
+    return f"""\
+SELECT name, tid, domain, call_count, volume_ns, median_ns, max_ns, failed_count
+FROM v1.api_summary
+WHERE rank = {rank}
+ORDER BY volume_ns DESC, name, tid
+LIMIT 15"""
+
+
+def pacing(window: Window) -> str:
+    """How far each launching thread ran ahead of the device in a step, or in every step."""
+    step = f" AND step_id = {window.step_id}" if window.projection == "device" else ""
+    return f"""\
+SELECT
+    step_id, launch_tid, launch_count, op_count, launching_ns, launches_per_ms,
+    run_ahead_p05_ns, run_ahead_median_ns, run_ahead_p95_ns, late_count
+FROM v1.launch_pacing
+WHERE rank = {window.rank} AND unit IS NULL{step}
+ORDER BY step_id NULLS LAST, launch_count DESC, launch_tid
+LIMIT 20"""
+
+
+def gantt(window: Window, grain_ns: int) -> str:
+    """Boxes of a Gantt: compute-absent pieces, streams, and the threads that launch.
+
+    What is shorter than `grain_ns` shares a box with its like in one slot of that length.
+    """
+    return f"""\
+WITH frame AS (
+    SELECT start_ns, end_ns FROM v1.step_window
+    WHERE {window.where}
+),
+item AS (
+    SELECT 0 AS lane, 0 AS lane_id, start_ns, end_ns, absent_class AS time_class, absent_class AS name
+    FROM v1.absent_piece
+    WHERE {window.where}
+    UNION ALL
+    SELECT 1 AS lane, stream AS lane_id, start_ns, end_ns, time_class, name
+    FROM v1.op
+    WHERE rank = {window.rank}
+    UNION ALL
+    SELECT
+        2 AS lane, a.tid AS lane_id, a.start_ns, a.end_ns,
+        CASE
+            WHEN n.name ILIKE '%synchronize%' THEN 'host_sync'
+            WHEN n.name ILIKE '%launch%' OR n.name ILIKE '%memcpy%' OR n.name ILIKE '%memset%'
+                THEN 'host_launch'
+            ELSE 'host_other'
+        END AS time_class,
+        n.name
+    FROM v1.api_call AS a
+    LEFT JOIN v1.name AS n ON a.rank = n.rank AND a.name_id = n.name_id
+    WHERE a.rank = {window.rank}
+        AND a.tid IN (SELECT launch_tid FROM v1.launch_pacing WHERE rank = {window.rank})
+),
+clipped AS (
+    SELECT
+        i.lane, i.lane_id, i.time_class, i.name,
+        greatest(i.start_ns, f.start_ns) - f.start_ns AS start_ns,
+        least(i.end_ns, f.end_ns) - f.start_ns AS end_ns
+    FROM item AS i
+    INNER JOIN frame AS f ON i.start_ns < f.end_ns AND i.end_ns > f.start_ns
+    WHERE i.end_ns > i.start_ns
+),
+slotted AS (
+    SELECT
+        *,
+        CASE
+            WHEN end_ns - start_ns < {grain_ns} THEN start_ns // {max(grain_ns, 1)}
+            ELSE -1 - row_number() OVER (ORDER BY lane, lane_id, start_ns, end_ns, name)
+        END AS slot
+    FROM clipped
+)
+SELECT
+    lane, lane_id,
+    min(start_ns) AS start_ns, max(end_ns) AS end_ns,
+    arg_max(time_class, (end_ns - start_ns, time_class)) AS time_class,
+    arg_max(name, (end_ns - start_ns, name)) AS name,
+    count(*)::BIGINT AS op_count,
+    sum(end_ns - start_ns)::BIGINT AS busy_ns
+FROM slotted
+GROUP BY lane, lane_id, slot
+ORDER BY lane, lane_id, start_ns, end_ns, name"""

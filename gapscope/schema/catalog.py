@@ -1,0 +1,223 @@
+"""`run.duckdb`: canonical tables as views on Parquet, the SQL views, small results as tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gapscope.schema.tables import TABLES, Table
+from gapscope.schema.views import SQL_VERSION, View, all_views, comment, install
+
+if TYPE_CHECKING:
+    import duckdb
+
+# A DuckDB shell older than the Python package must open the run.
+STORAGE_VERSION = "v1.2.0"
+
+# Small canonical tables live in run.duckdb itself: the verdict stays readable without the Parquet.
+NATIVE_TABLES = frozenset(
+    {
+        "rank",
+        "name",
+        "source_quality",
+        "process_group",
+        "environment",
+        "clock_anchor",
+        "stream",
+        "diagnostic",
+    }
+)
+
+_AUDIT_RESULT = """CREATE TABLE v1.audit_result (
+    rank BIGINT, audit_name VARCHAR, view_name VARCHAR, failed_count BIGINT)"""
+_RUN_OPTION = "CREATE TABLE v1.run_option (name VARCHAR, value VARCHAR)"
+
+
+def run_level(view: View, views: dict[str, View]) -> bool:
+    """Whether a view needs all ranks: it, or something it depends on, is a table of the run."""
+    if view.materialise == "run":
+        return True
+    if "v1.audit_result" in view.depends_on:
+        return True
+    return any(run_level(views[name], views) for name in view.depends_on if name in views)
+
+
+def derive_rank(
+    run_directory: Path,
+    rank: int,
+    options: dict[str, str],
+    threads: int,
+    memory_limit: str | None,
+) -> list[tuple[int, str, str, int]]:
+    """Materialise every rank-level view of one rank; returns its audit results.
+
+    Works on that rank's files alone, so ranks run in parallel processes. Each result is
+    (rank, audit, view, number of failing rows).
+    """
+    import duckdb
+
+    con = duckdb.connect()
+    try:
+        configure(con, threads, memory_limit, run_directory / "spill")
+        con.execute("CREATE SCHEMA v1")
+        con.execute(_RUN_OPTION)
+        con.executemany("INSERT INTO v1.run_option VALUES (?, ?)", [*options.items(), ("", "")])
+        for table in TABLES.values():
+            path = _quoted(run_directory / "data" / table.name / f"rank={rank}" / "*.parquet")
+            source = (
+                f"SELECT {rank}::BIGINT AS rank, {_columns(table)} FROM read_parquet({path}, "
+                "hive_partitioning = false)"
+            )
+            con.execute(f'CREATE VIEW v1."{table.name}" AS {source}')
+        views = {view.name: view for view in all_views()}
+        audits = []
+        for view in all_views():
+            if run_level(view, views):
+                continue
+            if view.materialise == "rank":
+                target = run_directory / "derived" / view.short_name / f"rank={rank}"
+                target.mkdir(parents=True)
+                file = _quoted(target / "data.parquet")
+                kept = ", ".join(f'"{c.name}"' for c in view.columns if c.name != "rank")
+                con.execute(
+                    f"COPY (SELECT {kept} FROM ({view.query})) TO {file} "
+                    "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)"
+                )
+                names = ", ".join(
+                    f"{rank}::BIGINT AS rank" if c.name == "rank" else f'"{c.name}"'
+                    for c in view.columns
+                )
+                query = f"SELECT {names} FROM read_parquet({file}, hive_partitioning = false)"
+                install(con, view, query)
+            else:
+                install(con, view)
+            for audit, sql in view.audits.items():
+                audits.append((rank, audit, view.name, _count(con, sql)))
+        return audits
+    finally:
+        con.close()
+
+
+def create(
+    run_directory: Path,
+    final_location: Path,
+    options: dict[str, str],
+    audits: list[tuple[int, str, str, int]],
+    threads: int,
+    memory_limit: str | None,
+) -> None:
+    """Write `run.duckdb` over the finished Parquet of all ranks.
+
+    `final_location` is where the directory will stand: views resolve their files against the
+    variable `gapscope_run`, or else against that path.
+    """
+    import duckdb
+
+    con = duckdb.connect()
+    try:
+        configure(con, threads, memory_limit, run_directory / "spill")
+        database = _quoted(run_directory / "run.duckdb")
+        con.execute(f"ATTACH {database} AS run (STORAGE_VERSION '{STORAGE_VERSION}')")
+        con.execute("USE run")
+        con.execute(f"SET VARIABLE gapscope_run = {_quoted(run_directory)}")
+        con.execute("CREATE SCHEMA v1")
+        con.execute(_RUN_OPTION)
+        con.execute(_AUDIT_RESULT)
+        con.executemany("INSERT INTO v1.run_option VALUES (?, ?)", [*options.items(), ("", "")])
+        con.execute("DELETE FROM v1.run_option WHERE name = ''")
+        if audits:
+            con.executemany("INSERT INTO v1.audit_result VALUES (?, ?, ?, ?)", audits)
+        for table in TABLES.values():
+            _install_table(con, table, final_location)
+        views = {view.name: view for view in all_views()}
+        for view in all_views():
+            if view.materialise == "rank":
+                _install_derived(con, view, final_location)
+            elif view.materialise == "run":
+                con.execute(f"CREATE TABLE {view.name} AS {view.query}")
+            else:
+                install(con, view)
+            if run_level(view, views):
+                results = [
+                    (None, audit, view.name, _count(con, sql)) for audit, sql in view.audits.items()
+                ]
+                if results:
+                    con.executemany("INSERT INTO v1.audit_result VALUES (?, ?, ?, ?)", results)
+            comment(con, view, "TABLE" if view.materialise == "run" else "VIEW")
+        for name in [*TABLES, *(view.short_name for view in all_views())]:
+            con.execute(f'CREATE VIEW main."{name}" AS FROM {SQL_VERSION}."{name}"')
+        con.execute("USE memory")
+        con.execute("DETACH run")
+    finally:
+        con.close()
+
+
+def relink(run_directory: Path) -> None:
+    """Point the views of a moved run at its new place, for shells that set no variable."""
+    import duckdb
+
+    con = duckdb.connect(str(run_directory / "run.duckdb"))
+    try:
+        here = run_directory.resolve()
+        con.execute(f"SET VARIABLE gapscope_run = {_quoted(here)}")
+        for table in TABLES.values():
+            if table.name not in NATIVE_TABLES:
+                _install_table(con, table, here)
+        for view in all_views():
+            if view.materialise == "rank":
+                _install_derived(con, view, here)
+                comment(con, view)
+    finally:
+        con.close()
+
+
+def configure(
+    con: duckdb.DuckDBPyConnection, threads: int, memory_limit: str | None, spill: Path
+) -> None:
+    """Limits of one connection; spills go inside the unfinished run, which is removed on failure."""
+    con.execute(f"SET threads = {threads}")
+    con.execute(f"SET temp_directory = {_quoted(spill)}")
+    # Nothing is ever downloaded: users sit behind firewalls.
+    con.execute("SET autoinstall_known_extensions = false")
+    con.execute("SET preserve_insertion_order = false")
+    if memory_limit is not None:
+        con.execute(f"SET memory_limit = {_quoted(memory_limit)}")
+
+
+def _install_table(con: duckdb.DuckDBPyConnection, table: Table, location: Path) -> None:
+    kind = "TABLE" if table.name in NATIVE_TABLES else "VIEW"
+    query = f"SELECT rank, {_columns(table)} FROM {_parquet('data', table.name, location)}"
+    con.execute(f'CREATE OR REPLACE {kind} v1."{table.name}" AS {query}')
+    text = f"{table.doc} Grain: {table.grain}.".replace("'", "''")
+    statements = [f"COMMENT ON {kind} v1.\"{table.name}\" IS '{text}'"]
+    for column in table.columns:
+        unit = "" if column.unit == "-" else f" [{column.unit}]"
+        meaning = (column.doc + unit).replace("'", "''")
+        statements.append(f"COMMENT ON COLUMN v1.\"{table.name}\".\"{column.name}\" IS '{meaning}'")
+    con.execute("; ".join(statements))
+
+
+def _install_derived(con: duckdb.DuckDBPyConnection, view: View, location: Path) -> None:
+    names = ", ".join(f'"{column.name}"' for column in view.columns)
+    install(con, view, f"SELECT {names} FROM {_parquet('derived', view.short_name, location)}")
+
+
+def _parquet(kind: str, name: str, location: Path) -> str:
+    base = f"coalesce(getvariable('gapscope_run'), {_quoted(location)})"
+    return (
+        f"read_parquet({base} || '/{kind}/{name}/*/*.parquet', "
+        "hive_partitioning = true, hive_types = {'rank': BIGINT})"
+    )
+
+
+def _columns(table: Table) -> str:
+    return ", ".join(f'"{column.name}"' for column in table.columns)
+
+
+def _count(con: duckdb.DuckDBPyConnection, sql: str) -> int:
+    row = con.execute(f"SELECT count(*) FROM ({sql})").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _quoted(text: Path | str) -> str:
+    return "'" + str(text).replace("'", "''") + "'"

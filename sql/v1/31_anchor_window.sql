@@ -1,0 +1,111 @@
+-- view:       v1.anchor_window
+-- purpose:    Steps of every anchor that the capture offers, on the host and on the device.
+-- grain:      rank, source, projection, step_id
+-- depends-on: v1.step_range, v1.op
+-- materialise: rank
+-- since:      1
+-- columns:
+--   rank       BIGINT   -  Global rank.
+--   source     VARCHAR  -  Anchor, as in v1.step_range.
+--   priority   INTEGER  -  The lowest priority present is the run's step anchor.
+--   projection VARCHAR  -  host: the range itself. device: end of the last op launched in the previous step to the end of the last one launched in this step.
+--   step_id    BIGINT   -  Number of the step of that anchor, from 0.
+--   label      VARCHAR  -  Text of the step range.
+--   start_ns   BIGINT   ns Start.
+--   end_ns     BIGINT   ns End.
+--   is_partial BOOLEAN  -  The window starts or ends with the capture, not with an anchor.
+-- audit device_windows_tile:
+--   SELECT w.rank, w.step_id FROM v1.anchor_window AS w INNER JOIN v1.anchor_window AS p
+--   ON w.rank = p.rank AND w.source = p.source AND w.step_id = p.step_id + 1 AND p.projection = 'device'
+--   WHERE w.projection = 'device' AND w.start_ns <> p.end_ns
+CREATE OR REPLACE VIEW v1.anchor_window AS
+-- An op belongs to the step that launched it; its own start stands in where no launch at all is captured.
+WITH launched AS (
+    SELECT
+        rank,
+        end_ns,
+        coalesce(
+            launch_start_ns,
+            CASE WHEN NOT bool_or(launch_start_ns IS NOT NULL) OVER (PARTITION BY rank) THEN start_ns END
+        ) AS at_ns
+    FROM v1.op
+),
+
+anchored AS (
+    SELECT
+        a.rank,
+        a.source,
+        l.at_ns,
+        l.end_ns
+    FROM (SELECT DISTINCT rank, source FROM v1.step_range) AS a
+    INNER JOIN launched AS l ON a.rank = l.rank
+    WHERE l.at_ns IS NOT NULL
+),
+
+last_op AS (
+    SELECT
+        h.rank,
+        h.source,
+        h.ordinal,
+        max(l.end_ns) AS end_ns
+    FROM anchored AS l
+    ASOF INNER JOIN v1.step_range AS h
+        ON l.rank = h.rank AND l.source = h.source AND l.at_ns >= h.start_ns
+    WHERE l.at_ns < h.end_ns
+    GROUP BY h.rank, h.source, h.ordinal
+),
+
+-- Until the first op has ended a window is empty and waits at its host start.
+ended AS (
+    SELECT
+        h.rank,
+        h.source,
+        h.priority,
+        h.ordinal AS step_id,
+        h.label,
+        h.is_partial,
+        h.start_ns AS host_start_ns,
+        coalesce(max(l.end_ns) OVER (PARTITION BY h.rank, h.source ORDER BY h.ordinal), h.start_ns)
+            AS end_ns
+    FROM v1.step_range AS h
+    LEFT JOIN last_op AS l ON h.rank = l.rank AND h.source = l.source AND h.ordinal = l.ordinal
+),
+
+device AS (
+    SELECT
+        rank,
+        source,
+        priority,
+        step_id,
+        label,
+        is_partial,
+        coalesce(
+            lag(end_ns) OVER (PARTITION BY rank, source ORDER BY step_id), host_start_ns
+        ) AS start_ns,
+        end_ns
+    FROM ended
+)
+
+SELECT
+    rank,
+    source,
+    priority,
+    'host' AS projection,
+    ordinal AS step_id,
+    label,
+    start_ns,
+    end_ns,
+    is_partial
+FROM v1.step_range
+UNION ALL
+SELECT
+    rank,
+    source,
+    priority,
+    'device' AS projection,
+    step_id,
+    label,
+    start_ns,
+    greatest(end_ns, start_ns) AS end_ns,
+    is_partial
+FROM device;

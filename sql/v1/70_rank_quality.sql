@@ -1,0 +1,232 @@
+-- view:       v1.rank_quality
+-- purpose:    Checks over the rows of one rank: joins, intervals, edges, step anchors.
+-- grain:      rank, check_name
+-- depends-on: v1.gpu_op, v1.api_call, v1.op, v1.event_edge, v1.compute_gap, v1.step_range, v1.anchor_window, v1.range
+-- materialise: rank
+-- since:      1
+-- columns:
+--   rank        BIGINT   -  Global rank.
+--   check_name  VARCHAR  -  Stable name of the check.
+--   status      VARCHAR  -  ok, info, warn or fail.
+--   detail      VARCHAR  -  What was seen, with counts.
+--   forbids     VARCHAR  -  What cannot be said because of it; NULL when nothing.
+CREATE OR REPLACE VIEW v1.rank_quality AS
+WITH op_count AS (
+    SELECT
+        rank,
+        count(*) AS total,
+        count(launch_call_id) AS linked,
+        count(*) FILTER (WHERE previous_end_ns > start_ns) AS overlapping,
+        count(*) FILTER (WHERE time_class = 'graph') AS graphs
+    FROM v1.op
+    GROUP BY rank
+),
+
+fan_out AS (
+    SELECT
+        rank,
+        count(*) AS launch_count,
+        sum(op_count) AS op_count
+    FROM (
+        SELECT
+            rank,
+            launch_call_id,
+            count(*) AS op_count
+        FROM v1.op
+        WHERE launch_call_id IS NOT NULL
+        GROUP BY rank, launch_call_id
+        HAVING count(*) > 1
+    ) AS shared
+    GROUP BY rank
+),
+
+bad_interval AS (
+    SELECT
+        rank,
+        count(*) FILTER (WHERE end_ns = start_ns) AS empty_count,
+        count(*) FILTER (WHERE end_ns < start_ns) AS reversed_count,
+        count(*) FILTER (WHERE end_ns IS NULL OR start_ns IS NULL) AS open_count,
+        count(*) AS total
+    FROM v1.gpu_op
+    GROUP BY rank
+),
+
+wait AS (
+    SELECT
+        rank,
+        count(DISTINCT wait_id) AS total,
+        count(DISTINCT wait_id) FILTER (WHERE producer_op_id IS NOT NULL) AS resolved,
+        count(DISTINCT wait_id) FILTER (WHERE is_recorded) AS recorded
+    FROM v1.event_edge
+    GROUP BY rank
+),
+
+open_range AS (
+    SELECT
+        rank,
+        count(*) AS total,
+        count(*) FILTER (WHERE end_ns IS NULL) AS open_count
+    FROM v1.range
+    GROUP BY rank
+),
+
+anchor AS (
+    SELECT
+        rank,
+        source,
+        min(priority) AS priority,
+        count(*) AS step_count,
+        any_value(label) AS label
+    FROM v1.step_range
+    GROUP BY rank, source
+),
+
+chosen AS (
+    SELECT *
+    FROM anchor
+    QUALIFY row_number() OVER (PARTITION BY rank ORDER BY priority) = 1
+),
+
+-- A second anchor, compared in the device projection window by window. The first window starts at
+-- the range's own start, which anchors are free to put elsewhere, so it is not compared.
+second AS (
+    SELECT
+        a.rank,
+        b.source,
+        count(*) AS pair_count,
+        count(*) FILTER (
+            WHERE abs((b.end_ns - b.start_ns) - (a.end_ns - a.start_ns)) > 0.02 * (a.end_ns - a.start_ns)
+        ) AS apart_count
+    FROM v1.anchor_window AS a
+    INNER JOIN chosen AS c ON a.rank = c.rank AND a.source = c.source
+    INNER JOIN v1.anchor_window AS b
+        ON a.rank = b.rank AND a.step_id = b.step_id AND a.priority < b.priority
+    WHERE a.projection = 'device' AND b.projection = 'device' AND a.step_id > 0
+    GROUP BY a.rank, b.source
+),
+
+ranked AS (
+    SELECT rank FROM v1.gpu_op
+    UNION
+    SELECT rank FROM v1.api_call
+    UNION
+    SELECT rank FROM v1.range
+)
+
+SELECT
+    o.rank,
+    'launch_join' AS check_name,
+    CASE WHEN o.linked >= 0.99 * o.total THEN 'ok' ELSE 'warn' END AS status,
+    printf('%d of %d device ops (%.1f %%) have a launching API call', o.linked, o.total, 100.0 * o.linked / o.total)
+        AS detail,
+    CASE
+        WHEN o.linked < 0.99 * o.total
+            THEN 'launch-starved time as more than a lower bound: unlinked ops count as issued'
+    END AS forbids
+FROM op_count AS o
+UNION ALL
+SELECT
+    f.rank,
+    'launch_fan_out' AS check_name,
+    'info' AS status,
+    printf('%d launches started %d device ops together (graphs, or one call with several ops)', f.launch_count, f.op_count)
+        AS detail,
+    NULL AS forbids
+FROM fan_out AS f
+UNION ALL
+SELECT
+    b.rank,
+    'interval_sanity' AS check_name,
+    CASE
+        WHEN b.reversed_count + b.open_count > 0 THEN 'warn'
+        WHEN b.empty_count > 0 THEN 'info'
+        ELSE 'ok'
+    END AS status,
+    printf(
+        '%d device ops: %d zero-length, %d reversed, %d without an end; none of these is used',
+        b.total, b.empty_count, b.reversed_count, b.open_count
+    ) AS detail,
+    NULL AS forbids
+FROM bad_interval AS b
+UNION ALL
+SELECT
+    o.rank,
+    'stream_overlap' AS check_name,
+    'info' AS status,
+    printf('%d device ops start before the one before them on their stream ends', o.overlapping) AS detail,
+    'sums of durations as busy time' AS forbids
+FROM op_count AS o
+WHERE o.overlapping > 0
+UNION ALL
+SELECT
+    o.rank,
+    'opaque_graphs' AS check_name,
+    'warn' AS status,
+    printf(
+        '%d CUDA graphs are traced as one record each and count as compute; capture with `nsys profile --cuda-graph-trace=node`',
+        o.graphs
+    ) AS detail,
+    'what runs or waits inside a graph' AS forbids
+FROM op_count AS o
+WHERE o.graphs > 0
+UNION ALL
+SELECT
+    w.rank,
+    'wait_resolution' AS check_name,
+    CASE WHEN w.resolved >= 0.99 * w.total THEN 'ok' ELSE 'warn' END AS status,
+    printf(
+        '%d of %d stream waits (%.1f %%) lead to a producing op; %d name their event record',
+        w.resolved, w.total, 100.0 * w.resolved / w.total, w.recorded
+    ) AS detail,
+    CASE
+        WHEN w.resolved < 0.99 * w.total
+            THEN 'blocking time as more than a lower bound: unresolved waits count as stalled'
+    END AS forbids
+FROM wait AS w
+UNION ALL
+SELECT
+    r.rank,
+    'open_ranges' AS check_name,
+    'info' AS status,
+    printf('%d of %d ranges were still open when the capture ended', r.open_count, r.total) AS detail,
+    NULL AS forbids
+FROM open_range AS r
+WHERE r.open_count > 0
+UNION ALL
+SELECT
+    c.rank,
+    'step_anchor' AS check_name,
+    CASE
+        WHEN c.source IN ('user', 'profiler_step', 'nvtx_step') THEN 'ok'
+        WHEN c.source = 'optimizer' THEN 'info'
+        ELSE 'warn'
+    END AS status,
+    printf('%d steps from %s (%s)', c.step_count, c.source, c.label) AS detail,
+    CASE
+        WHEN c.source IN ('collective_sequence', 'kernel_sequence')
+            THEN 'that a step is one optimizer step: it is an inferred period, perhaps a layer'
+    END AS forbids
+FROM chosen AS c
+UNION ALL
+SELECT
+    k.rank,
+    'step_anchor' AS check_name,
+    'warn' AS status,
+    'no step range, optimizer range or recurring sequence: only the whole capture is budgeted; name one with `--steps`'
+        AS detail,
+    'times per step' AS forbids
+FROM ranked AS k
+WHERE k.rank NOT IN (SELECT c.rank FROM chosen AS c)
+UNION ALL
+SELECT
+    s.rank,
+    'anchor_agreement' AS check_name,
+    CASE WHEN sum(s.apart_count) > 0 THEN 'warn' ELSE 'ok' END AS status,
+    string_agg(
+        printf('%s: %d of %d paired windows are more than 2 %% apart', s.source, s.apart_count, s.pair_count),
+        '; '
+        ORDER BY s.source
+    ) AS detail,
+    CASE WHEN sum(s.apart_count) > 0 THEN 'verdicts beyond the budget: two step anchors disagree' END AS forbids
+FROM second AS s
+GROUP BY s.rank;

@@ -1,0 +1,169 @@
+-- view:       v1.capture_quality
+-- purpose:    What the capture can and cannot support: the readers' notes and checks over the rows.
+-- grain:      rank, check_name
+-- depends-on: v1.source_quality, v1.rank, v1.rank_quality, v1.step, v1.audit_result
+-- materialise: run
+-- since:      1
+-- columns:
+--   rank        BIGINT   -  Global rank; NULL: the whole run.
+--   check_name  VARCHAR  -  Stable name of the check.
+--   status      VARCHAR  -  ok, info, warn or fail.
+--   detail      VARCHAR  -  What was seen, with counts.
+--   forbids     VARCHAR  -  What cannot be said because of it; NULL when nothing.
+CREATE OR REPLACE VIEW v1.capture_quality AS
+WITH boundary AS (
+    SELECT
+        rank,
+        count(*) AS step_count,
+        count(*) FILTER (WHERE is_boundary) AS boundary_count,
+        string_agg(step_id || ' (' || boundary_reason || ')', ', ' ORDER BY step_id)
+            FILTER (WHERE is_boundary) AS reasons
+    FROM v1.step
+    GROUP BY rank
+),
+
+shared AS (
+    SELECT
+        device_uuid,
+        count(*) AS rank_count,
+        string_agg(rank::VARCHAR, ', ' ORDER BY rank) AS ranks
+    FROM v1.rank
+    WHERE device_uuid IS NOT NULL
+    GROUP BY device_uuid
+    HAVING count(*) > 1
+),
+
+present AS (
+    SELECT
+        count(*) AS rank_count,
+        max(world_size) AS world_size,
+        count(DISTINCT rank) FILTER (WHERE clock_offset_ns IS NOT NULL) AS aligned_count
+    FROM v1.rank
+),
+
+audit AS (
+    SELECT
+        rank,
+        audit_name,
+        failed_count
+    FROM v1.audit_result
+),
+
+step_count AS (
+    SELECT count(DISTINCT steps) AS distinct_counts
+    FROM (SELECT count(*) AS steps FROM v1.step GROUP BY rank) AS counted
+),
+
+whole_run AS (
+    SELECT
+        'world_coverage' AS check_name,
+        CASE
+            WHEN world_size IS NULL THEN 'info'
+            WHEN rank_count < world_size THEN 'warn'
+            ELSE 'ok'
+        END AS status,
+        CASE
+            WHEN world_size IS NULL THEN rank_count || ' ranks; no source states the world size'
+            ELSE rank_count || ' of ' || world_size || ' ranks captured'
+        END AS detail,
+        CASE
+            WHEN rank_count < world_size THEN 'verdicts about ranks that are not in the capture'
+        END AS forbids
+    FROM present
+    UNION ALL
+    SELECT
+        'clock_alignment' AS check_name,
+        'info' AS status,
+        'ranks keep their own clocks; offsets between them are not estimated in this version' AS detail,
+        'statements that compare instants of two ranks (skew, last arrival)' AS forbids
+    FROM present
+    WHERE rank_count > 1 AND aligned_count < rank_count
+    UNION ALL
+    SELECT
+        'shared_device' AS check_name,
+        'warn' AS status,
+        string_agg('ranks ' || ranks || ' share device ' || left(device_uuid, 13), '; ' ORDER BY ranks)
+            AS detail,
+        'budgets as those of an exclusive device: ranks that share one contend' AS forbids
+    FROM shared
+    HAVING count(*) > 0
+    UNION ALL
+    SELECT
+        'step_count' AS check_name,
+        'warn' AS status,
+        'ranks disagree on the number of steps' AS detail,
+        'comparisons of one step between ranks' AS forbids
+    FROM step_count
+    WHERE distinct_counts > 1
+    UNION ALL
+    SELECT
+        'audits' AS check_name,
+        CASE WHEN sum(failed_count) > 0 THEN 'fail' ELSE 'ok' END AS status,
+        CASE
+            WHEN sum(failed_count) > 0
+                THEN string_agg(DISTINCT audit_name, ', ' ORDER BY audit_name)
+                    FILTER (WHERE failed_count > 0) || ' failed'
+            ELSE count(DISTINCT audit_name) || ' audits hold on every rank'
+        END AS detail,
+        CASE WHEN sum(failed_count) > 0 THEN 'any number of this run' END AS forbids
+    FROM audit
+    HAVING count(*) > 0
+),
+
+of_rank AS (
+    SELECT
+        rank,
+        'rank_identity' AS check_name,
+        CASE
+            WHEN rank_source = 'provisional' THEN 'warn'
+            WHEN rank_source = 'file name' THEN 'info'
+            ELSE 'ok'
+        END AS status,
+        CASE
+            WHEN rank_source = 'provisional' THEN 'the source does not state its rank; the number is provisional'
+            ELSE 'rank from ' || rank_source
+        END AS detail,
+        CASE WHEN rank_source = 'provisional' THEN 'which rank of the job this is' END AS forbids
+    FROM v1.rank
+    UNION ALL
+    SELECT
+        rank,
+        'boundary_steps' AS check_name,
+        CASE WHEN boundary_count = step_count THEN 'warn' ELSE 'info' END AS status,
+        boundary_count || ' of ' || step_count || ' steps stay out of medians: ' || reasons AS detail,
+        CASE WHEN boundary_count = step_count THEN 'a typical step' END AS forbids
+    FROM boundary
+    WHERE boundary_count > 0
+)
+
+SELECT
+    rank,
+    check_name,
+    status,
+    detail,
+    forbids
+FROM v1.source_quality
+UNION ALL
+SELECT
+    rank,
+    check_name,
+    status,
+    detail,
+    forbids
+FROM v1.rank_quality
+UNION ALL
+SELECT
+    rank,
+    check_name,
+    status,
+    detail,
+    forbids
+FROM of_rank
+UNION ALL
+SELECT
+    NULL AS rank,
+    check_name,
+    status,
+    detail,
+    forbids
+FROM whole_run;
