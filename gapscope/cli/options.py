@@ -11,9 +11,7 @@ RunArgument = Annotated[
     Path, typer.Argument(metavar="[RUN]", help="A run directory or its run.duckdb.")
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace what is already there.")]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Only results, warnings and errors.")
-]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only results, warnings and errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON document on stdout.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes to ingest with; default: one a CPU core.")

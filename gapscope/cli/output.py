@@ -62,9 +62,7 @@ def table(
 ) -> str:
     """Aligned plain text, numbers to the right. `limit` cuts lines to that width."""
     cells = [[_cell(value) for value in row] for row in rows]
-    numeric = [
-        all(_is_number(row[i]) for row in cells) and bool(cells) for i in range(len(header))
-    ]
+    numeric = [all(_is_number(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(header)]
     lines = []
     for row in [list(header), ["-" * w for w in widths], *cells]:

@@ -47,7 +47,7 @@ class Collectives:
     def add_calls(self, events: list[Event]) -> None:
         """Add record_param_comms ops."""
 
-        def build(events: list[Event], arguments: list[CollectiveArgs]) -> Columns:
+        def build(events: list[Event], _arguments: list[CollectiveArgs]) -> Columns:
             starts, ends = times(events)
             return {"tid": numbers([e.tid for e in events]), "start": starts, "end": ends}
 

@@ -153,7 +153,7 @@ def number(value: int | str | None) -> int | None:
 
 
 def numbers(values: list[int | str | None]) -> list[int | None]:
-    """pids or tids, in the usual case exactly as decoded."""
+    """Process or thread ids, in the usual case exactly as decoded."""
     if set(map(type, values)) == {int}:
         return values  # type: ignore[return-value]
     return [number(value) for value in values]

@@ -91,6 +91,14 @@ class DeviceArgs(CollectiveArgs, gc=False):
     graph_node_id: Int | None = field(name="graph node id", default=None)
 
 
+_MEMBER_NAMES = {
+    "distributed_info": "distributedInfo",
+    "device_properties": "deviceProperties",
+    "base_time_ns": "baseTimeNanoseconds",
+    "trace_events": "traceEvents",
+}
+
+
 class ProcessGroup(Struct):
     """One entry of distributedInfo.pg_config."""
 
@@ -118,12 +126,12 @@ class DeviceProperties(Struct):
     uuid: str | None = None
 
 
-class Metadata(Struct):
+class Metadata(Struct, rename=_MEMBER_NAMES):
     """The members of the trace object that are read; nothing else of it enters a run."""
 
-    distributedInfo: Raw = _EMPTY
-    deviceProperties: Raw = _EMPTY
-    baseTimeNanoseconds: Raw = _ABSENT
+    distributed_info: Raw = _EMPTY
+    device_properties: Raw = _EMPTY
+    base_time_ns: Raw = _ABSENT
     cuda_driver_version: Raw = _ABSENT
     cuda_runtime_version: Raw = _ABSENT
     hip_driver_version: Raw = _ABSENT
@@ -133,7 +141,7 @@ class Metadata(Struct):
     rocprofiler_sdk_version: Raw = _ABSENT
     torch_version: Raw = _ABSENT
     pytorch_version: Raw = _ABSENT
-    traceEvents: Raw = _ABSENT  # only to notice a second list
+    trace_events: Raw = _ABSENT  # only to notice a second list
 
 
 _NUMBER = re.compile(rb'"?\s*([-+]?)(\d*)(?:\.(\d*))?(?:[eE]([-+]?\d{1,4}))?\s*"?')

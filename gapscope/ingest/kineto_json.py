@@ -272,12 +272,17 @@ class EventStream(Generic[T]):
             at = buffer.rfind(self._separator)
             if at >= 0:
                 end = at + self._separator.index(b"}") + 1
-                events, trailing = self._try(buffer[:end])
+                events, problem = self._try(buffer[:end])
                 if events is not None:
                     return events, end, False
-                closed = self._closed_before(buffer, trailing)
+                closed = self._closed_before(buffer, problem)
                 if closed is not None:
                     return closed
+                # A cut inside an event only leaves brackets open; anything else may be mended.
+                if "truncated" not in problem:
+                    events = self._mend(buffer[:end])
+                    if events is not None:
+                        return events, end, False
         return self._exact_step(buffer)
 
     def _last_step(self, buffer: bytes) -> tuple[list[T], int, bool] | None:
@@ -287,10 +292,10 @@ class EventStream(Generic[T]):
         if buffer.startswith(b"]"):
             return [], 1, True
         if ends:
-            events, trailing = self._try(buffer[: ends[-1]])
+            events, problem = self._try(buffer[: ends[-1]])
             if events is not None:
                 return events, ends[-1] + 1, True
-            closed = self._closed_before(buffer, trailing)
+            closed = self._closed_before(buffer, problem)
             if closed is not None:
                 return closed
         step = self._exact_step(buffer)
@@ -308,14 +313,13 @@ class EventStream(Generic[T]):
             )
         return step
 
-    def _closed_before(
-        self, buffer: bytes, trailing: int | None
-    ) -> tuple[list[T], int, bool] | None:
+    def _closed_before(self, buffer: bytes, problem: str) -> tuple[list[T], int, bool] | None:
         """The step whose array closes just before the text at which decoding stopped."""
+        trailing = _TRAILING.search(problem)
         if trailing is None:
             return None
-        close = buffer.rfind(b"]", 0, trailing)
-        events, _ = self._try(buffer[:close]) if close >= 0 else (None, None)
+        close = buffer.rfind(b"]", 0, int(trailing[1]) - 1)  # decoded with a bracket in front
+        events, _ = self._try(buffer[:close]) if close >= 0 else (None, "")
         return None if events is None else (events, close + 1, True)
 
     def _exact_step(self, buffer: bytes) -> tuple[list[T], int, bool] | None:
@@ -329,22 +333,26 @@ class EventStream(Generic[T]):
             events = self._salvage(buffer[:end], spans)
         return events, end if close is None else close + 1, close is not None
 
-    def _try(self, body: bytes) -> tuple[list[T] | None, int | None]:
-        """Decode a list's body: its events, or where text follows an already closed list."""
+    def _try(self, body: bytes) -> tuple[list[T] | None, str]:
+        """Decode a list's body: its events, or None and what msgspec says."""
         try:
-            return self._decode_list(b"[" + body.rstrip(_BETWEEN) + b"]"), None
+            return self._decode_list(b"[" + body.rstrip(_BETWEEN) + b"]"), ""
         except DECODE_ERRORS as error:
-            match = _TRAILING.search(str(error))
-            return None, None if match is None else int(match[1]) - 1
+            return None, str(error)
+
+    def _mend(self, body: bytes) -> list[T] | None:
+        """Decode a repaired list's body, if repairing it is all that it needs."""
+        fixed, changes = repair(body)
+        events, _ = self._try(fixed) if changes else (None, "")
+        if events is not None:
+            self.repaired += changes
+        return events
 
     def _salvage(self, body: bytes, spans: list[tuple[int, int]]) -> list[T]:
         """Slow path for a chunk that does not decode: repair it, else take it event by event."""
-        fixed, changes = repair(body)
-        if changes:
-            events, _ = self._try(fixed)
-            if events is not None:
-                self.repaired += changes
-                return events
+        events = self._mend(body)
+        if events is not None:
+            return events
         kept = []
         for start, end in spans:
             text = body[start:end]
@@ -360,12 +368,14 @@ class EventStream(Generic[T]):
         return kept
 
     def _one(self, text: bytes) -> T | None:
-        for decode in (self._decode_one, self._decode_lax):
-            try:
-                return decode(text)
-            except DECODE_ERRORS:
-                continue
-        return None
+        try:
+            return self._decode_one(text)
+        except DECODE_ERRORS:
+            pass
+        try:
+            return self._decode_lax(text)
+        except DECODE_ERRORS:
+            return None
 
     def _learn(self, buffer: bytes, spans: list[tuple[int, int]]) -> None:
         """Take the text between the last two whole events as the separator to look for."""
@@ -405,7 +415,7 @@ def _scan(buffer: bytes) -> tuple[list[tuple[int, int]], int | None]:
         char = buffer[at]
         if char == 0x22:  # a string, never structure
             continue
-        if char == 0x7B or char == 0x5B:  # { [
+        if char in (0x7B, 0x5B):  # { [
             if depth == 0:
                 start = at
             depth += 1

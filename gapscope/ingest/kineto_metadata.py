@@ -42,9 +42,9 @@ class TraceMetadata:
                 raw = getattr(found, name)
                 if bytes(raw) not in (b"", b"{}", b"null"):
                     self._members[name] = raw
-        self.second_list = "traceEvents" in self._members
+        self.second_list = "trace_events" in self._members
         self.distributed = (
-            decode_member(self._raw("distributedInfo"), DistributedInfo) or DistributedInfo()
+            decode_member(self._raw("distributed_info"), DistributedInfo) or DistributedInfo()
         )
 
     def process(self, process_id: int | None) -> ProcessInfo:
@@ -59,12 +59,12 @@ class TraceMetadata:
             cuda_driver=self._version("cuda_driver_version", "hip_driver_version"),
             cuda_runtime=self._version("cuda_runtime_version", "hip_runtime_version"),
             nccl_version=None if nccl is None else str(nccl),
-            clock_base_ns=decode_member(self._raw("baseTimeNanoseconds"), int),
+            clock_base_ns=decode_member(self._raw("base_time_ns"), int),
         )
 
     def devices(self, used: set[int], process_id: int | None) -> list[DeviceInfo]:
         """The devices that ran something; the trace also lists those that did not."""
-        known = decode_member(self._raw("deviceProperties"), list[DeviceProperties]) or []
+        known = decode_member(self._raw("device_properties"), list[DeviceProperties]) or []
         by_id = {entry.id: entry for entry in known if entry.id is not None}
         models = {entry.name for entry in known}
         # ROCm numbers devices in events by agent, not by ordinal: only the model is certain then.

@@ -75,6 +75,29 @@ class _Names(dict["str | None", int]):
         return name_id
 
 
+class _Buckets(dict["str | None", "list[Event]"]):
+    """The list for events of a category: that of its group, or its own if it is skipped.
+
+    One look-up an event: a trace has tens of categories and millions of events.
+    """
+
+    def __init__(
+        self, groups: dict[str, list[Event]], skipped: dict[str | None, list[Event]]
+    ) -> None:
+        super().__init__()
+        self._groups = groups
+        self._skipped = skipped
+
+    def __missing__(self, category: str | None) -> list[Event]:
+        group = _GROUPS.get((category or "").lower())
+        bucket = self[category] = (
+            self._skipped.setdefault(category, [])
+            if group is None
+            else self._groups.setdefault(group, [])
+        )
+        return bucket
+
+
 class KinetoRows:
     """Turns chunks of events into rows; `finish` writes what had to wait for the end."""
 
@@ -96,20 +119,10 @@ class KinetoRows:
         """Read one chunk."""
         self.counts.events += len(events)
         groups: dict[str, list[Event]] = {}
-        by_category: dict[str | None, list[Event]] = {}
         skipped: dict[str | None, list[Event]] = {}
+        buckets = _Buckets(groups, skipped)
         for event in events:
-            # The usual case is one look-up: a trace has tens of categories, millions of events.
-            bucket = by_category.get(event.cat)
-            if bucket is None:
-                group = _GROUPS.get((event.cat or "").lower())
-                bucket = (
-                    skipped.setdefault(event.cat, [])
-                    if group is None
-                    else groups.setdefault(group, [])
-                )
-                by_category[event.cat] = bucket
-            bucket.append(event)
+            buckets[event.cat].append(event)
         for category, bucket in skipped.items():
             self._skip(category, bucket)
         for group, bucket in groups.items():
@@ -230,7 +243,7 @@ class KinetoRows:
         return columns
 
     def _overheads(self, events: list[Event]) -> Columns:
-        def build(events: list[Event], arguments: list[RangeArgs]) -> Columns:
+        def build(events: list[Event], _arguments: list[RangeArgs]) -> Columns:
             starts, ends = times(events)
             pids = [known(number(event.pid)) for event in events]
             return {

@@ -34,8 +34,6 @@ MEMORY_KINDS = (
 
 CODE_NONE = 15
 
-# Text that emit_nvtx writes: `name[, seq = N], op_id = N[, sizes = ...]`.
-_OP_ID = r"^(?s:(?P<head>.*)), op_id = (?P<op>[0-9]{1,18})(?P<tail>(?:, sizes = (?s:.*))?)$"
 _API_VERSION = re.compile(r"_v\d{4,}$")
 
 
@@ -169,29 +167,8 @@ def without_none(array: pa.Array, none_values: tuple[int, ...] = NO_ID) -> pa.Ar
     return pc.if_else(none, None, array) if none.true_count else array
 
 
-def split_op_ids(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Range texts without the `op_id = N` of PyTorch's emit_nvtx, and the N.
-
-    It numbers every op of a run, so that each range would have a name of its own.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pc.any(pc.match_substring(texts, ", op_id = ")).as_py() is not True:
-        return texts, pa.nulls(len(texts), pa.int64())
-    try:
-        parts = pc.extract_regex(texts, _OP_ID)
-    except pa.ArrowInvalid:
-        return texts, pa.nulls(len(texts), pa.int64())
-    op_id = pc.struct_field(parts, "op")
-    head, tail = pc.struct_field(parts, "head"), pc.struct_field(parts, "tail")
-    found = pc.is_valid(parts)
-    labels = pc.if_else(found, pc.binary_join_element_wise(head, tail, ""), texts)
-    return labels, pc.if_else(found, op_id, None).cast(pa.int64())
-
-
 def split_thread(global_tid: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """globalPid and thread id of a globalTid column."""
+    """Process (globalPid) and thread id of a globalTid column."""
     import pyarrow.compute as pc
 
     return pc.bit_wise_and(global_tid, ~ID_MASK), pc.bit_wise_and(global_tid, ID_MASK)

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import quote
 
+from gapscope.ingest.nsys_privacy import clean_message
+
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -480,4 +482,5 @@ def _count(counts: dict[str, int], table: str, number: int) -> None:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]
+    # Arrow's messages may name the file with its whole path.
+    return clean_message(str(error), frozenset())[:200]

@@ -78,7 +78,9 @@ WAITS = """\
 SELECT
     rank,
     count(DISTINCT wait_id)::BIGINT AS wait_count,
-    count(DISTINCT wait_id) FILTER (WHERE producer_op_id IS NOT NULL)::BIGINT AS resolved_count
+    count(DISTINCT wait_id) FILTER (WHERE producer_op_id IS NOT NULL)::BIGINT AS resolved_count,
+    wait_count - resolved_count AS unresolved_count,
+    unresolved_count / wait_count AS unresolved_share
 FROM v1.event_edge
 GROUP BY rank
 ORDER BY rank"""
@@ -187,7 +189,9 @@ SELECT
     count(*)::BIGINT AS step_count,
     max(step_id) FILTER (WHERE is_median) AS median_step_id,
 {body}
-    max(compute_ns / step_ns) FILTER (WHERE is_median) AS compute_share
+    max(compute_ns / step_ns) FILTER (WHERE is_median) AS compute_share,
+    max(copy_ns / step_ns) FILTER (WHERE is_median) AS copy_share,
+    max(idle_ns / step_ns) FILTER (WHERE is_median) AS idle_share
 FROM (
     SELECT
         *,
@@ -259,6 +263,23 @@ def blame(window: Window) -> str:
 def blame_names(window: Window) -> str:
     """The same by op name, the largest first."""
     return _blame(window, "c.reason, c.time_class, o.name") + "\nLIMIT 12"
+
+
+def pieces(window: Window) -> str:
+    """How many pieces each class of compute-absent time of a window is made of."""
+    return f"""\
+SELECT
+    absent_class,
+    count(*)::BIGINT AS piece_count,
+    sum(dur_ns)::BIGINT AS total_ns,
+    quantile_disc(dur_ns, 0.5) AS median_ns,
+    max(dur_ns) AS max_ns,
+    count(*) FILTER (WHERE dur_ns < 30000)::BIGINT AS short_count,
+    coalesce(sum(dur_ns) FILTER (WHERE dur_ns < 30000), 0)::BIGINT AS short_ns
+FROM v1.absent_piece
+WHERE {window.where}
+GROUP BY absent_class
+ORDER BY total_ns DESC, absent_class"""
 
 
 def kernels(window: Window) -> str:

@@ -1,0 +1,75 @@
+"""`gapscope demo`: the shipped two-rank capture, ingested and reported where you stand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gapscope.cli import files, output
+from gapscope.cli.ingest import run_ingest
+from gapscope.cli.options import DEFAULT_REPORT, DEFAULT_RUN, Force, Json, NoProgress, Quiet
+from gapscope.cli.report import Format, is_our_report, render, summary_lines
+
+SAMPLE = Path(__file__).resolve().parent.parent / "sample"
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Directory for both results.")
+    ] = Path(),
+    force: Force = False,
+    no_progress: NoProgress = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Ingest and report a real capture that comes with GapScope: two ranks of FSDP2 on an H200.
+
+    Writes gapscope.run and gapscope-report.html and prints both paths. An earlier demo is
+    replaced; anything else needs -f.
+
+    Example: gapscope demo -o demo
+    """
+    run, page = out / DEFAULT_RUN, out / DEFAULT_REPORT
+    is_again = _is_demo_run(run)
+    out.mkdir(parents=True, exist_ok=True)
+    files.check_free(page, force=force, is_ours=is_again and is_our_report(page))
+    if run.exists() and (is_again or force):
+        output.say(f"replacing `{run}`", quiet=quiet)
+    sources = sorted(SAMPLE.glob("*.json.gz"))
+    result = run_ingest(sources, run, force=force or is_again, no_progress=no_progress, quiet=quiet)
+
+    from gapscope.run import open_run
+
+    with open_run(result.out) as opened:
+        document = opened.report()
+    files.write_text(page, render(document, Format.HTML))
+    for line in summary_lines(document):
+        output.say(output.wrapped("", line), quiet=quiet)
+    if as_json:
+        output.document("gapscope.demo/1", {"run": str(run), "report": str(page)})
+        return
+    output.data(f"{run}\n{page}")
+    output.say(
+        f"next: open {page} in a browser\n"
+        f'      gapscope sql {run} -c "FROM step_budget"\n'
+        "      gapscope ingest TRACES/ -o my.run && gapscope report my.run -o my.html",
+        quiet=quiet,
+    )
+
+
+def _is_demo_run(run: Path) -> bool:
+    """Whether a run was made from the shipped sample and nothing else."""
+    try:
+        manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+        digests = {str(source["digest"]) for source in manifest["sources"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    shipped = {
+        hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+        for path in SAMPLE.glob("*.json.gz")
+    }
+    return digests == shipped

@@ -1,0 +1,107 @@
+"""`gapscope steps`: the steps of a run, and the ranges that could be steps."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gapscope.cli import output
+from gapscope.cli.options import DEFAULT_RUN, Json, RunArgument
+from gapscope.errors import EXIT_INCONCLUSIVE, GapscopeError
+
+_STEPS = """
+SELECT
+    s.rank, s.step_id, s.label, s.source,
+    (s.host_start_ns - min(s.host_start_ns) OVER ())::BIGINT AS host_start_ns,
+    (s.host_end_ns - s.host_start_ns)::BIGINT AS host_ns,
+    (s.device_end_ns - s.device_start_ns)::BIGINT AS device_ns,
+    s.is_boundary, s.boundary_reason
+FROM v1.step AS s
+WHERE ? IS NULL OR s.rank = ?
+ORDER BY s.rank, s.step_id
+"""
+
+# A step is a range of the host that returns a few times and together covers much of the capture.
+_CANDIDATES = """
+SELECT
+    r.rank, r.kind, r.name, r.range_count, r.median_ns,
+    r.host_volume_ns / nullif(b.step_ns, 0) AS capture_share
+FROM v1.range_summary AS r
+INNER JOIN v1.step_budget AS b ON r.rank = b.rank AND b.projection = 'capture'
+WHERE r.kind IN ('push_pop', 'start_end', 'user_annotation')
+    AND (? IS NULL OR r.rank = ?)
+    AND r.host_volume_ns >= 0.05 * b.step_ns
+ORDER BY r.rank, capture_share DESC, r.name
+"""
+
+
+def steps(
+    run: RunArgument = DEFAULT_RUN,
+    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    candidates: Annotated[
+        bool, typer.Option("--candidates", help="Ranges that could be steps instead.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List the steps of each rank: windows, anchor, and which are kept out of medians.
+
+    Exit code 3 when the run has none.
+
+    Example: gapscope steps --candidates
+    """
+    from gapscope.run import open_run
+
+    with open_run(run) as opened:
+        frame = opened.sql(_CANDIDATES if candidates else _STEPS, [rank, rank])
+    if as_json:
+        key = "candidates" if candidates else "steps"
+        output.document("gapscope.steps/1", {"run": str(run), key: frame.to_dicts()})
+    elif candidates:
+        output.data(_candidate_table(frame.rows()))
+    else:
+        output.data(_step_table(frame.rows()))
+    if frame.is_empty():
+        raise _nothing(str(run), candidates=candidates)
+
+
+def _step_table(rows: list[tuple[object, ...]]) -> str:
+    header = ("rank", "step", "label", "anchor", "start ms", "host ms", "device ms", "boundary")
+    return output.table(
+        header,
+        [
+            (rank, step, label, source, _ms(start), _ms(host), _ms(device), reason or flag or "")
+            for rank, step, label, source, start, host, device, flag, reason in rows
+        ],
+    )
+
+
+def _candidate_table(rows: list[tuple[object, ...]]) -> str:
+    header = ("rank", "kind", "range", "count", "median ms", "of capture")
+    return output.table(
+        header,
+        [
+            (rank, kind, name, count, _ms(median), f"{share:.0%}")
+            for rank, kind, name, count, median, share in rows
+        ],
+    )
+
+
+def _ms(value: object) -> str:
+    return "" if value is None else f"{int(str(value)) / 1e6:.3f}"
+
+
+def _nothing(run: str, *, candidates: bool) -> GapscopeError:
+    if candidates:
+        return GapscopeError(
+            "no-candidates",
+            f"no range of `{run}` covers a twentieth of the capture",
+            "annotate the training step, e.g. with `torch.profiler` steps or an NVTX range",
+            EXIT_INCONCLUSIVE,
+        )
+    return GapscopeError(
+        "no-steps",
+        f"no steps found in `{run}`",
+        f"list ranges with `gapscope steps {run} --candidates`, then `gapscope ingest --steps`",
+        EXIT_INCONCLUSIVE,
+    )

@@ -1,0 +1,204 @@
+"""Figures as static SVG, and as the compact data from which the page draws its charts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from gapscope._resources import read_text
+from gapscope.report.document import Gantt, HeatMap, Waterfall
+from gapscope.units import scale, value
+
+if TYPE_CHECKING:
+    from gapscope.report.document import Figure
+
+_GUTTER = 118
+_WIDTH = 1000
+_LANE = 24
+_PLOT = _WIDTH - _GUTTER - 8
+
+
+@dataclass(frozen=True, slots=True)
+class TimeClass:
+    """Label and colour of a time class, the same in every output."""
+
+    name: str
+    label: str
+    color: str
+
+
+@lru_cache(maxsize=1)
+def palette() -> dict[str, TimeClass]:
+    """Time classes by name, in the order of `reports/assets/palette.json`."""
+    known = json.loads(read_text("reports", "assets", "palette.json"))["classes"]
+    return {name: TimeClass(name, entry["label"], entry["color"]) for name, entry in known.items()}
+
+
+def time_class(name: str) -> TimeClass:
+    """A class of the palette; one that it does not know is grey and keeps its name."""
+    return palette().get(name) or TimeClass("other", name, "#999999")
+
+
+def legend(figure: Figure) -> list[TimeClass]:
+    """Classes that occur in a Gantt, in palette order."""
+    if not isinstance(figure, Gantt):
+        return []
+    present = {mark.time_class for mark in figure.marks}
+    known = [entry for name, entry in palette().items() if name in present]
+    return known + [time_class(name) for name in sorted(present - palette().keys())]
+
+
+def ticks(length_ns: int) -> list[int]:
+    """About eight round positions on an axis of that length."""
+    step = 1
+    while length_ns / step > 8:
+        step = step * 5 // 2 if str(step)[0] == "2" else step * 2
+    return list(range(0, length_ns + 1, step))
+
+
+def gantt_svg(figure: Gantt) -> str:
+    """One path a row and class: a few hundred bytes where boxes would take a hundred thousand."""
+    height = _LANE * len(figure.rows) + 26
+    shapes: dict[tuple[int, str], list[str]] = {}
+    per_ns = _PLOT / max(figure.window_ns, 1)
+    for mark in figure.marks:
+        x = _GUTTER + mark.start_ns * per_ns
+        width = max((mark.end_ns - mark.start_ns) * per_ns, 0.4)
+        y = mark.row * _LANE + 3
+        shapes.setdefault((mark.row, time_class(mark.time_class).name), []).append(
+            f"M{x:.1f} {y}h{width:.1f}v{_LANE - 6}h-{width:.1f}z"
+        )
+    parts = [
+        f'<svg class="gantt" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        f'aria-labelledby="{figure.id}-t"><title id="{figure.id}-t">{escape(figure.caption)}</title>'
+    ]
+    for index, row in enumerate(figure.rows):
+        y = index * _LANE
+        parts.append(
+            f'<rect class="lane" x="{_GUTTER}" y="{y + 1}" width="{_PLOT}" height="{_LANE - 2}"/>'
+            f'<text x="{_GUTTER - 8}" y="{y + 16}" text-anchor="end">{escape(row)}</text>'
+        )
+    parts += [
+        f'<path class="c-{name}" d="{"".join(paths)}"/>'
+        for (_, name), paths in sorted(shapes.items())
+    ]
+    base = _LANE * len(figure.rows)
+    divisor, unit = scale([figure.window_ns], "ns")
+    marks = ticks(figure.window_ns)
+    for position in marks:
+        x = _GUTTER + position * per_ns
+        anchor = "start" if position == 0 else "middle"
+        if position > 0.97 * figure.window_ns:
+            anchor = "end"
+        label = f"{position / divisor:g}" + (f" {unit}" if position in (0, marks[-1]) else "")
+        parts.append(
+            f'<path class="tick" d="M{x:.1f} 0V{base + 4}"/>'
+            f'<text x="{x:.1f}" y="{base + 18}" text-anchor="{anchor}">{label}</text>'
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def heat_svg(figure: HeatMap) -> str:
+    """A grid of cells; opacity is the share, from zero to the largest."""
+    columns = max(len(figure.steps), 1)
+    lane = 24 if len(figure.ranks) <= 16 else 12
+    width = min(_PLOT / columns, 90)
+    height = lane * len(figure.ranks) + 24
+    top = figure.high or 1.0
+    parts = [
+        f'<svg class="heat" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        f'aria-labelledby="{figure.id}-t"><title id="{figure.id}-t">{escape(figure.caption)}</title>'
+    ]
+    for index, rank in enumerate(figure.ranks):
+        y = index * lane
+        parts.append(
+            f'<text x="{_GUTTER - 8}" y="{y + lane / 2 + 4:g}" text-anchor="end">rank {rank}</text>'
+        )
+        for column, share in enumerate(figure.values[index]):
+            if share is None:
+                continue
+            x = _GUTTER + column * width
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y + 1}" width="{width - 1:.1f}" height="{lane - 2}" '
+                f'fill-opacity="{max(share / top, 0.02):.2f}"><title>rank {rank}, step '
+                f"{figure.steps[column]}: {value(share, 'share')}</title></rect>"
+            )
+    every = max(1, round(columns / 12))
+    for column in range(0, columns, every):
+        x = _GUTTER + (column + 0.5) * width
+        parts.append(
+            f'<text x="{x:.1f}" y="{height - 6}" text-anchor="middle">{figure.steps[column]}</text>'
+        )
+    parts.append(f'<text x="{_GUTTER - 8}" y="{height - 6}" text-anchor="end">step</text></svg>')
+    return "".join(parts)
+
+
+def chart(figure: Figure) -> dict[str, Any]:
+    """What `report.js` needs to draw the interactive twin of a figure."""
+    if isinstance(figure, Waterfall):
+        divisor, unit = scale([figure.bars[0].value_ns], "ns")
+        return {
+            "id": figure.id,
+            "kind": "waterfall",
+            "unit": unit,
+            "divisor": divisor,
+            "bars": [
+                {
+                    "label": bar.label,
+                    "color": time_class(bar.time_class).color,
+                    "base": bar.base_ns,
+                    "value": bar.value_ns,
+                    "text": value(bar.value_ns, "ns"),
+                    "share": value(bar.share, "share"),
+                }
+                for bar in figure.bars
+            ],
+        }
+    if isinstance(figure, HeatMap):
+        return {
+            "id": figure.id,
+            "kind": "heat",
+            "ranks": figure.ranks,
+            "steps": figure.steps,
+            "values": figure.values,
+            "high": figure.high,
+            "color": palette()["compute"].color,
+        }
+    return _gantt_chart(figure)
+
+
+def _gantt_chart(figure: Gantt) -> dict[str, Any]:
+    """Numbers in flat lists and each name once: kernel names are most of the bytes otherwise."""
+    names = list(dict.fromkeys(mark.name for mark in figure.marks))
+    classes = list(dict.fromkeys(mark.time_class for mark in figure.marks))
+    name_at = {name: index for index, name in enumerate(names)}
+    class_at = {name: index for index, name in enumerate(classes)}
+    divisor, unit = scale([figure.window_ns], "ns")
+    return {
+        "id": figure.id,
+        "kind": "gantt",
+        "unit": unit,
+        "divisor": divisor,
+        "window": figure.window_ns,
+        "rows": figure.rows,
+        "names": names,
+        "classes": [
+            {"label": time_class(name).label, "color": time_class(name).color} for name in classes
+        ],
+        # row, class, name, start, length, items, busy; one list a mark
+        "marks": [
+            [
+                mark.row,
+                class_at[mark.time_class],
+                name_at[mark.name],
+                mark.start_ns,
+                mark.end_ns - mark.start_ns,
+                mark.count,
+                mark.busy_ns,
+            ]
+            for mark in figure.marks
+        ],
+    }

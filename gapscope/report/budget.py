@@ -1,0 +1,337 @@
+"""Section 3: where the time of each step went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapscope.errors import GapscopeError
+from gapscope.report import gantt, queries
+from gapscope.report.document import Bar, Column, Figure, Section, Statement, Table, Waterfall
+from gapscope.report.facts import table
+from gapscope.report.verdict import NO_BOUND
+from gapscope.units import plural, value
+
+if TYPE_CHECKING:
+    from gapscope.report.facts import Facts, Row
+
+_STEP_COLUMNS = (
+    Column("rank", "rank", "id"),
+    Column("step_id", "step", "id"),
+    Column("label", "label", "code"),
+    Column("step_ns", "step", "ns"),
+    Column("compute_ns", "compute", "ns", "union of compute kernels and opaque graphs"),
+    Column("launch_starved_ns", "launch-starved", "ns", "the next compute op was not issued yet"),
+    Column("blocking_ns", "blocking", "ns", "issued; its latest recorded producer still ran"),
+    Column("stalled_ns", "stalled", "ns", "issued; no recorded reason"),
+    Column("tail_ns", "tail", "ns", "after the last compute op of the window"),
+    Column("comm_ns", "comm.", "ns", "union of communication kernels"),
+    Column("exposed_comm_ns", "exposed comm.", "ns", "communication minus every other device op"),
+    Column("copy_ns", "copies", "ns", "union of memory copies"),
+    Column("busy_ns", "device busy", "ns", "union of all device ops"),
+    Column("idle_ns", "device idle", "ns", "step minus device busy"),
+    Column("boundary", "boundary", "text", "why a step stays out of medians and verdicts"),
+)
+
+# Rows of one table; more are one query away.
+ROW_LIMIT = 400
+
+
+def section(facts: Facts) -> Section:
+    """Timelines, and the tables behind them."""
+    if facts.focus is None or facts.window is None:
+        return Section(
+            "budget",
+            "Per-step budget",
+            (Statement("No budget: no window of this capture holds device activity.", "capture"),),
+        )
+    return Section(
+        id="budget",
+        title="Per-step budget",
+        statements=tuple(_statements(facts)),
+        figures=_figures(facts),
+        tables=_tables(facts),
+        missing=(NO_BOUND,),
+    )
+
+
+def _statements(facts: Facts) -> list[Statement]:
+    assert facts.window is not None
+    said = [
+        Statement(
+            "Times are lengths of unions of intervals on the device; step = compute + "
+            "launch-starved + blocking + stalled + tail, to the nanosecond. A value with n is that "
+            "of the median step, with the smallest and largest one over n steps.",
+            "budget",
+        )
+    ]
+    said += [
+        Statement(f"Ranks {ranks} share one device and contend for it.", "capture")
+        for ranks in facts.shared
+    ]
+    left_out = [row for row in facts.steps if row["boundary"]]
+    if left_out:
+        said.append(
+            Statement(
+                f"{plural(len(left_out), 'boundary step')} of {len(facts.steps)} (all ranks "
+                "together) stay out of medians; the table names them and why.",
+                "window",
+            )
+        )
+    empty = [row["rank"] for row in facts.op_counts if not row["op_count"]]
+    if empty:
+        said.append(
+            Statement(
+                f"No device activity on {plural(len(empty), 'rank')} "
+                f"({', '.join(str(rank) for rank in empty[:8])}): no budget there.",
+                "capture",
+            )
+        )
+    return said
+
+
+def _figures(facts: Facts) -> tuple[Figure, ...]:
+    assert facts.window is not None
+    assert facts.focus is not None
+    figures: list[Figure] = []
+    first = gantt.figure(
+        facts, facts.window, facts.focus["step_ns"], gantt.MARK_LIMIT, is_open=True
+    )
+    if first is not None:
+        figures.append(first)
+    others = facts.summary[1:]
+    room = gantt.MARK_BUDGET - gantt.MARK_LIMIT
+    shown = others[: room // gantt.MARK_FLOOR]
+    for row in shown:
+        window = queries.Window(row["rank"], facts.projection, row["median_step_id"])
+        limit = min(gantt.MARK_LIMIT, room // len(shown))
+        other = gantt.figure(facts, window, row["step_ns"], limit, is_open=False)
+        if other is not None:
+            figures.append(other)
+    return tuple(figures)
+
+
+def waterfall(facts: Facts) -> Waterfall:
+    """The first figure: the median step of the rank in focus, part by part."""
+    assert facts.window is not None
+    query = queries.budget(facts.window)
+    parts = facts.rows(query)[0]
+    step = parts["step_ns"]
+    bars = [Bar("observed", "observed", 0, step, 1.0)]
+    top = step
+    for name, label in (
+        ("launch_starved", "launch-starved"),
+        ("blocking", "blocking"),
+        ("stalled", "stalled"),
+        ("tail", "tail"),
+        ("compute", "compute"),
+    ):
+        amount = parts[f"{name}_ns"]
+        top -= amount
+        bars.append(Bar(label, name, top, amount, amount / step))
+    if top != 0:
+        raise GapscopeError(
+            "budget-does-not-close",
+            f"step_budget of rank {facts.window.rank}, step {facts.window.step_id} misses {top} ns",
+            "report this: it is a bug in GapScope; `gapscope doctor` names the failing audit",
+        )
+    largest = max(bars[1:5], key=lambda bar: bar.value_ns)
+    noun = f"step {facts.window.step_id}" if facts.projection == "device" else "the capture"
+    return Waterfall(
+        id="waterfall",
+        title="From the observed step down to compute",
+        caption=f"{value(step, 'ns')} of {noun} on rank {facts.window.rank}: compute "
+        f"{value(parts['compute_ns'], 'ns')}; the largest part without compute is {largest.label}, "
+        f"{value(largest.value_ns, 'ns')} ({value(largest.share, 'share')}).",
+        bars=tuple(bars),
+        query=query,
+        claim="split",
+    )
+
+
+def _tables(facts: Facts) -> tuple[Table, ...]:
+    assert facts.window is not None
+    window = facts.window
+    where = (
+        f"step {window.step_id} of rank {window.rank}"
+        if facts.projection == "device"
+        else f"the capture of rank {window.rank}"
+    )
+    return (
+        _step_table(facts),
+        table(
+            "pieces",
+            f"Compute-absent pieces, {where}",
+            "What each class of compute-absent time is made of. Pieces below 30 us are about the "
+            "size of launch and dependency latencies.",
+            "split",
+            queries.pieces(window),
+            facts.rows(queries.pieces(window)),
+            (
+                Column("absent_class", "class", "class"),
+                Column("piece_count", "pieces", "count"),
+                Column("total_ns", "total", "ns"),
+                Column("median_ns", "median", "ns"),
+                Column("max_ns", "largest", "ns"),
+                Column("short_count", "pieces < 30 us", "count"),
+                Column("short_ns", "in these", "ns"),
+            ),
+        ),
+        table(
+            "blame",
+            f"Who held the blocking time, {where}",
+            "Blocking time followed backwards over recorded producers. `running` is work; "
+            "`launch_starved` and `stalled` mean that the producer itself came late.",
+            "blame",
+            queries.blame_names(window),
+            facts.rows(queries.blame_names(window)),
+            (
+                Column("reason", "it was", "code"),
+                Column("time_class", "class", "class"),
+                Column("name", "op", "code"),
+                Column("blamed_ns", "time", "ns"),
+                Column("step_share", f"of {facts.noun}", "share"),
+                Column("piece_count", "pieces", "count"),
+            ),
+            notes=("The twelve largest.",),
+        ),
+        table(
+            "kernels",
+            f"Device ops above 1 % of the {facts.noun}, {where}",
+            "Work volume: a sum of durations, so overlap counts twice and shares may exceed 100 % "
+            "together.",
+            "classes",
+            queries.kernels(window),
+            facts.rows(queries.kernels(window)),
+            (
+                Column("name", "name", "code"),
+                Column("time_class", "class", "class"),
+                Column("op_class", "finer", "code"),
+                Column("rule_id", "rule", "code", "`unmatched`: no rule knew the name"),
+                Column("op_count", "ops", "count"),
+                Column("volume_ns", "volume", "ns"),
+                Column("step_share", f"of {facts.noun}", "share"),
+            ),
+        ),
+        table(
+            "rules",
+            "Classification rules, all ranks",
+            "Every rule in the order of what it decided; rules are tried by priority and the first "
+            "match counts.",
+            "classes",
+            queries.RULES,
+            facts.rows(queries.RULES),
+            (
+                Column("rule_id", "rule", "code"),
+                Column("priority", "priority", "id"),
+                Column("pattern", "pattern", "code"),
+                Column("time_class", "class", "class"),
+                Column("op_class", "finer", "code"),
+                Column("op_count", "ops", "count"),
+                Column("volume_ns", "volume", "ns"),
+                Column("volume_share", "of all volume", "share"),
+            ),
+            is_open=False,
+        ),
+        table(
+            "streams",
+            f"Streams of rank {window.rank}, whole capture",
+            "Busy is a union, the classes are work volume.",
+            "budget",
+            queries.streams(window.rank),
+            facts.rows(queries.streams(window.rank)),
+            (
+                Column("stream", "stream", "id"),
+                Column("priority", "priority", "id"),
+                Column("main_class", "mostly", "class"),
+                Column("op_count", "ops", "count"),
+                Column("busy_ns", "busy", "ns"),
+                Column("compute_ns", "compute", "ns"),
+                Column("communication_ns", "comm.", "ns"),
+                Column("packing_ns", "packing", "ns"),
+                Column("copy_ns", "copies", "ns"),
+                Column("memset_ns", "memsets", "ns"),
+            ),
+            is_open=False,
+        ),
+        _pacing_table(facts, where),
+        table(
+            "api-calls",
+            f"CUDA API calls of rank {window.rank}, whole capture",
+            "Sums of call durations a function and thread, the fifteen largest; calls may nest.",
+            "host",
+            queries.api_calls(window.rank),
+            facts.rows(queries.api_calls(window.rank)),
+            (
+                Column("name", "function", "code"),
+                Column("tid", "thread", "id"),
+                Column("call_count", "calls", "count"),
+                Column("volume_ns", "sum", "ns"),
+                Column("median_ns", "median", "ns"),
+                Column("max_ns", "longest", "ns"),
+                Column("failed_count", "failed", "count"),
+            ),
+            is_open=False,
+        ),
+    )
+
+
+def _step_table(facts: Facts) -> Table:
+    assert facts.window is not None
+    focus = facts.window.rank
+    if facts.projection == "capture" and not facts.steps:
+        query, rows = queries.CAPTURE, facts.rows(queries.CAPTURE)
+        title, caption = "Whole capture, by rank", "No step was recognised: one row a rank."
+    else:
+        query = queries.STEPS.replace("ORDER BY", f"ORDER BY b.rank <> {focus},")
+        query += f"\nLIMIT {ROW_LIMIT}"
+        rows = facts.rows(query)
+        title = "Steps"
+        caption = f"One row a step in the device projection, rank {focus} first."
+        if facts.projection == "capture":
+            caption += " All are boundary steps, so figures above are of the whole capture."
+    notes = []
+    if len(facts.steps) > len(rows):
+        notes.append(f"{len(rows)} of {len(facts.steps)} rows; the query without LIMIT has all.")
+    return table(
+        "steps",
+        title,
+        caption,
+        "budget",
+        query,
+        rows,
+        _STEP_COLUMNS,
+        row_ids=tuple(_step_id(row, focus) for row in rows),
+        notes=tuple(notes),
+    )
+
+
+def _step_id(row: Row, focus: int) -> str:
+    if row["label"] == "capture":
+        return f"capture-rank-{row['rank']}"
+    return f"step-{row['step_id']}" + ("" if row["rank"] == focus else f"-rank-{row['rank']}")
+
+
+def _pacing_table(facts: Facts, where: str) -> Table:
+    assert facts.window is not None
+    query = queries.pacing(facts.window)
+    return table(
+        "pacing",
+        f"Launch pacing, {where}",
+        "How far each launching thread ran ahead of the device: start of an op minus return of its "
+        "launch. An op is late when that is below 20 us.",
+        "host",
+        query,
+        facts.rows(query),
+        (
+            Column("step_id", "step", "id"),
+            Column("launch_tid", "thread", "id"),
+            Column("launch_count", "launches", "count"),
+            Column("op_count", "ops", "count"),
+            Column("launches_per_ms", "rate", "1/ms"),
+            Column("run_ahead_p05_ns", "ahead p5", "ns"),
+            Column("run_ahead_median_ns", "median", "ns"),
+            Column("run_ahead_p95_ns", "p95", "ns"),
+            Column("late_count", "late ops", "count"),
+        ),
+        is_open=False,
+    )

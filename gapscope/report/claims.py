@@ -1,0 +1,166 @@
+"""Section 6: what the report may say, how well it is known, and how to show that it is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapscope.errors import GapscopeError
+from gapscope.report.document import Claim, Opportunity, Section, Status, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+CLAIMS: dict[str, Claim] = {
+    claim.id: claim
+    for claim in (
+        Claim(
+            "capture",
+            "What was captured, with which tool, and what that capture cannot support.",
+            Status.MEASURED,
+            "`v1.rank`, `v1.capture_quality`: counts over the ingested rows.",
+            "Count the rows of the source file; a check that disagrees is a bug.",
+        ),
+        Claim(
+            "budget",
+            "Times of a step are lengths of unions of device activity, clipped to its window.",
+            Status.MEASURED,
+            "`v1.step_budget`; audits `budget_closes`, `budget_order` and `absent_closes` hold.",
+            "Sweep the intervals of `v1.op` in any other language and compare the nanoseconds.",
+        ),
+        Claim(
+            "window",
+            "A device window runs from the end of the last op launched in the step before to the "
+            "end of the last op launched in this one.",
+            Status.MEASURED,
+            "`v1.step_window`; audit `device_windows_tile`: no time between steps is lost.",
+            "Name another range with `gapscope ingest --steps` and compare the windows.",
+        ),
+        Claim(
+            "anchor",
+            "The recognised steps are the steps of the program.",
+            Status.INFERRED,
+            "`v1.step_range`: the anchor, and how a second anchor compares, stand in section 2.",
+            "Name the range that wraps a step: `gapscope ingest --steps nvtx:NAME`.",
+        ),
+        Claim(
+            "split",
+            "Compute-absent time is launch-starved until the next compute op was issued, blocking "
+            "while its latest recorded producer still ran, stalled for the rest, and tail after "
+            "the last compute op of the window.",
+            Status.MEASURED,
+            "`v1.compute_gap`, `v1.absent_piece`: launches and recorded edges only. It cannot see "
+            "queue serialization, which hides in blocking and in stalled.",
+            "Delay the launching thread by a known sleep: launch-starved must grow by it.",
+        ),
+        Claim(
+            "bound-of-blocking",
+            "Whether blocking is a lower or an upper bound.",
+            Status.INFERRED,
+            "`v1.event_edge`: the share of stream waits whose producing op is known.",
+            "Capture with event records traced and compare the blocking time.",
+        ),
+        Claim(
+            "blame",
+            "Blocking time followed backwards over recorded producers: who ran, was launched late, "
+            "or stalled.",
+            Status.INFERRED,
+            "`v1.blame_chain`; audit `chain_equals_blocking`. Only recorded edges are followed.",
+            "Shorten the op that is blamed: blocking must shrink by what it lost.",
+        ),
+        Claim(
+            "classes",
+            "Whether a kernel computes, communicates or packs is decided by its name.",
+            Status.INFERRED,
+            "`v1.kernel_rule`: ordered rules, all listed in section 3 with what they matched.",
+            "Read the names of kernels above 1 % of the step; a wrong class is a bug.",
+        ),
+        Claim(
+            "ceiling",
+            "`T/(T-R) - 1` is the most that a step could speed up if the time R of one class "
+            "vanished and nothing else grew.",
+            Status.INFERRED,
+            "Arithmetic on `v1.step_budget`. The classes are disjoint, the ceilings still do not "
+            "add: what one change frees, other waiting may take.",
+            "Make the change and measure: a larger gain refutes the split.",
+        ),
+        Claim(
+            "ranks",
+            "Durations inside one rank are compared between ranks; instants are not.",
+            Status.MEASURED,
+            "`v1.step_budget` of each rank on its own clock.",
+            "Capture the same ranks again: what repeats is the rank's, what rotates is not.",
+        ),
+        Claim(
+            "transfers",
+            "Copies and collectives: counts, bytes and durations as the tracer recorded them.",
+            Status.MEASURED,
+            "`v1.copy_summary`, `v1.collective`, `v1.kernel_inventory`. A duration contains "
+            "waiting for other ranks.",
+            "Compare with a bandwidth test of the same link and message size.",
+        ),
+        Claim(
+            "host",
+            "What the launching threads called, and how far they ran ahead of the device.",
+            Status.MEASURED,
+            "`v1.api_summary`, `v1.launch_pacing`. Durations contain the tracer's own cost.",
+            "Time the same calls in an unprofiled run.",
+        ),
+        Claim(
+            "advice",
+            "What to try follows from the mechanism. It was not tried on this workload.",
+            Status.UNVERIFIED,
+            "None from this capture.",
+            "Try it, capture again, and compare the step time.",
+        ),
+        Claim(
+            "no-bound",
+            "How short the step could be at best.",
+            Status.UNVERIFIED,
+            "This version has no dependency model, so it gives no lower bound.",
+            "Not applicable until there is one.",
+        ),
+    )
+}
+
+
+def references(
+    verdict: Verdict, sections: Iterable[Section], opportunities: Iterable[Opportunity]
+) -> Iterator[tuple[str, str]]:
+    """Every claim that the document leans on, with the place that leans on it."""
+    for statement in (verdict.headline, *verdict.statements):
+        yield statement.claim, "verdict"
+    for section in sections:
+        for statement in (*section.statements, *section.missing):
+            yield statement.claim, section.id
+        for part in (*section.figures, *section.tables):
+            yield part.claim, part.id
+    for card in opportunities:
+        yield card.claim, card.id
+        for statement in (card.mechanism, *card.evidence):
+            yield statement.claim, card.id
+
+
+def check(
+    claims: tuple[Claim, ...],
+    verdict: Verdict,
+    sections: Iterable[Section],
+    opportunities: Iterable[Opportunity],
+) -> None:
+    """Raise when something is said that no row of section 6 covers."""
+    known = {claim.id for claim in claims}
+    for claim, place in references(verdict, sections, opportunities):
+        if claim not in known:
+            raise GapscopeError(
+                "claim-without-status",
+                f"`{place}` of the report leans on claim `{claim}`, which has no status row",
+                "report this: it is a bug in GapScope",
+            )
+
+
+def used(
+    verdict: Verdict, sections: Iterable[Section], opportunities: Iterable[Opportunity]
+) -> tuple[Claim, ...]:
+    """The claims that this document makes, in registry order."""
+    named = {claim for claim, _ in references(verdict, sections, opportunities)}
+    return tuple(claim for claim in CLAIMS.values() if claim.id in named)
+

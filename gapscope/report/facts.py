@@ -1,0 +1,128 @@
+"""What the run says, read once: rows of the queries, and the window that the report is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gapscope.report import queries
+from gapscope.report.document import Cell, Column, Quantity, Table
+
+if TYPE_CHECKING:
+    from gapscope.run import Run
+
+Row = dict[str, Any]
+
+# Below this share of the step nothing is called a finding.
+THRESHOLD = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Rows by name. `focus` is the rank whose compute is absent longest, None without device ops.
+
+    `projection` is `device` where there are steps outside the boundary, else `capture`.
+    """
+
+    run: Run
+    ranks: list[Row]
+    op_counts: list[Row]
+    quality: list[Row]
+    shared: list[str]
+    projection: str
+    summary: list[Row]
+    steps: list[Row]
+    waits: dict[int, Row]
+    focus: Row | None
+    window: queries.Window | None
+
+    def rows(self, query: str) -> list[Row]:
+        """Rows of one more query."""
+        return self.run.sql(query).to_dicts()
+
+    @property
+    def noun(self) -> str:
+        """What a window is called in a sentence."""
+        return "step" if self.projection == "device" else "capture"
+
+
+def load(run: Run) -> Facts:
+    """Read what every section needs."""
+
+    def rows(query: str) -> list[Row]:
+        return run.sql(query).to_dicts()
+
+    op_counts = rows(queries.DEVICE_OPS)
+    steps = rows(queries.STEPS)
+    projection = "device"
+    summary: list[Row] = []
+    if any(row["op_count"] for row in op_counts):
+        summary = rows(queries.summary("device"))
+        if not summary:
+            projection = "capture"
+            summary = rows(queries.summary("capture"))
+    focus = summary[0] if summary else None
+    window = None
+    if focus is not None:
+        window = queries.Window(focus["rank"], projection, focus["median_step_id"])
+    return Facts(
+        run=run,
+        ranks=rows(queries.RANKS),
+        op_counts=op_counts,
+        quality=rows(queries.QUALITY),
+        shared=[row["ranks"] for row in rows(queries.SHARED_DEVICES)],
+        projection=projection,
+        summary=summary,
+        steps=steps,
+        waits={row["rank"]: row for row in rows(queries.WAITS)},
+        focus=focus,
+        window=window,
+    )
+
+
+def quantity(row: Row, measure: str) -> Quantity:
+    """The median step's value of a measure, with its range over the steps."""
+    return Quantity(
+        row[f"{measure}_ns"],
+        "ns",
+        row["step_count"],
+        row[f"{measure}_min_ns"],
+        row[f"{measure}_max_ns"],
+    )
+
+
+def table(
+    name: str,
+    title: str,
+    caption: str,
+    claim: str,
+    query: str,
+    rows: list[Row],
+    columns: tuple[Column, ...],
+    *,
+    row_ids: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
+    is_open: bool = True,
+) -> Table:
+    """A table of a query's rows; columns pick keys, nothing is worked out here."""
+    cells: tuple[tuple[Cell, ...], ...] = tuple(
+        tuple(row[column.key] for column in columns) for row in rows
+    )
+    return Table(
+        id=name,
+        title=title,
+        caption=caption,
+        columns=columns,
+        rows=cells,
+        query=query,
+        claim=claim,
+        row_ids=row_ids,
+        notes=notes,
+        is_open=is_open,
+    )
+
+
+def code(name: str | None, limit: int = 90) -> str:
+    """A name for use inside a sentence: in backticks, shortened."""
+    text = " ".join((name or "unknown").replace("`", "'").split())
+    return f"`{text if len(text) <= limit else text[: limit - 3] + '...'}`"

@@ -1,0 +1,85 @@
+"""Gantt figures: one step of one rank, at a grain at which its boxes can be drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapscope.report import queries
+from gapscope.report.document import Gantt, Mark
+from gapscope.units import plural, value
+
+if TYPE_CHECKING:
+    from gapscope.report.facts import Facts, Row
+
+MARK_LIMIT = 2000
+# All Gantt figures of a page together; the data of a report stays below 1 MB.
+MARK_BUDGET = 6000
+# Fewer boxes than this no longer show a step.
+MARK_FLOOR = 300
+# A slot no wider than a pixel of a wide screen hides nothing that could be seen.
+_FINEST = 2000
+
+
+def figure(
+    facts: Facts, window: queries.Window, length_ns: int, limit: int, *, is_open: bool
+) -> Gantt | None:
+    """The figure with at most `limit` boxes; small ops share boxes only where they must."""
+    rows: list[Row] = []
+    query = ""
+    grain = 0
+    while True:
+        query = queries.gantt(window, grain)
+        rows = facts.rows(query)
+        if len(rows) <= limit:
+            break
+        grain = grain * 2 if grain else max(length_ns // _FINEST, 1)
+    if not rows:
+        return None
+    lanes = list(dict.fromkeys((row["lane"], row["lane_id"]) for row in rows))
+    place = {lane: index for index, lane in enumerate(lanes)}
+    shared = [row["op_count"] for row in rows if row["op_count"] > 1]
+    notes = []
+    if shared:
+        notes.append(
+            f"{plural(sum(shared), 'item')} shorter than {value(grain, 'ns')} share "
+            f"{plural(len(shared), 'box', 'boxes')}: a box spans its first start to its last end and "
+            "takes name and colour of its longest item."
+        )
+    notes.append(
+        "Host calls are those of the threads that launch, inside this window; the tracer's clock "
+        "relates them to the device."
+    )
+    noun = f"step {window.step_id}" if window.projection == "device" else "the whole capture"
+    return Gantt(
+        id=f"gantt-rank-{window.rank}",
+        title=f"Timeline of {noun}, rank {window.rank}",
+        caption=f"{noun[0].upper()}{noun[1:]} of rank {window.rank}, {value(length_ns, 'ns')}: where "
+        "compute is absent and why (first row), what each stream ran, what the launching threads "
+        "called.",
+        rank=window.rank,
+        step_id=window.step_id,
+        window_ns=length_ns,
+        rows=tuple(_label(lane, lane_id) for lane, lane_id in lanes),
+        marks=tuple(
+            Mark(
+                row=place[row["lane"], row["lane_id"]],
+                start_ns=row["start_ns"],
+                end_ns=row["end_ns"],
+                time_class=row["time_class"],
+                name=row["name"] or "unknown",
+                count=row["op_count"],
+                busy_ns=row["busy_ns"],
+            )
+            for row in rows
+        ),
+        query=query,
+        claim="split",
+        notes=tuple(notes),
+        is_open=is_open,
+    )
+
+
+def _label(lane: int, lane_id: int) -> str:
+    if lane == 0:
+        return "no compute"
+    return f"stream {lane_id}" if lane == 1 else f"thread {lane_id}"

@@ -1,0 +1,225 @@
+"""Section 4: ranks beside each other, and what they sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapscope.report import queries
+from gapscope.report.document import Column, Figure, HeatMap, Quantity, Section, Statement, Table
+from gapscope.report.facts import quantity, table
+from gapscope.units import plural, value
+
+if TYPE_CHECKING:
+    from gapscope.report.facts import Facts, Row
+
+HEAT_RANKS = 64
+HEAT_STEPS = 200
+
+NO_SKEW = Statement(
+    "No skew, no last arrival and no straggler: ranks keep their own clocks and this version does "
+    "not align them. A longer collective on one rank may be waiting for another.",
+    "ranks",
+)
+
+_MEASURES = ("step", "compute", "compute_absent", "exposed_comm", "comm", "copy", "idle")
+
+
+def section(facts: Facts, copies: list[Row]) -> Section:
+    """Ranks, heat map, communication and copies."""
+    communication = facts.rows(queries.COMMUNICATION)
+    collectives = facts.rows(queries.COLLECTIVES)
+    statements: list[Statement] = []
+    if facts.focus is not None:
+        statements += _spread(facts)
+        if not communication:
+            statements.append(
+                Statement(
+                    "No communication kernels in this capture: nothing to say about collectives.",
+                    "classes",
+                )
+            )
+    missing = (NO_SKEW,) if len(facts.ranks) > 1 else ()
+    return Section(
+        id="ranks",
+        title="Rank and communication findings",
+        statements=tuple(statements),
+        figures=_heat(facts),
+        tables=tuple(_tables(facts, communication, collectives, copies)),
+        missing=missing,
+    )
+
+
+def _spread(facts: Facts) -> list[Statement]:
+    if len(facts.summary) < 2:
+        rank = facts.summary[0]["rank"]
+        return [
+            Statement(f"One rank is budgeted, rank {rank}: nothing to compare it with.", "ranks")
+        ]
+    by_step = sorted(facts.summary, key=lambda row: (row["step_ns"], row["rank"]))
+    by_compute = sorted(facts.summary, key=lambda row: (row["compute_ns"], row["rank"]))
+    said = [
+        Statement(
+            f"Median {facts.noun}s run from {value(by_step[0]['step_ns'], 'ns')} (rank "
+            f"{by_step[0]['rank']}) to {value(by_step[-1]['step_ns'], 'ns')} (rank "
+            f"{by_step[-1]['rank']}); compute in them from "
+            f"{value(by_compute[0]['compute_ns'], 'ns')} (rank {by_compute[0]['rank']}) to "
+            f"{value(by_compute[-1]['compute_ns'], 'ns')} (rank {by_compute[-1]['rank']}).",
+            "ranks",
+        )
+    ]
+    said += [
+        Statement(
+            f"Ranks {ranks} share one device: their differences are contention as well.", "capture"
+        )
+        for ranks in facts.shared
+    ]
+    return said
+
+
+def _heat(facts: Facts) -> tuple[Figure, ...]:
+    if facts.projection != "device" or len(facts.summary) < 2:
+        return ()
+    rows = facts.rows(queries.HEAT)
+    ranks = sorted({row["rank"] for row in rows})
+    steps = sorted({row["step_id"] for row in rows})
+    shown_ranks, shown_steps = tuple(ranks[:HEAT_RANKS]), tuple(steps[:HEAT_STEPS])
+    share = {(row["rank"], row["step_id"]): row["absent_share"] for row in rows}
+    drawn = [share[key] for key in sorted(share) if key[0] in shown_ranks and key[1] in shown_steps]
+    notes = ["Steps are matched by number; it is not known that ranks run them at one time."]
+    if len(ranks) > HEAT_RANKS or len(steps) > HEAT_STEPS:
+        notes.append(
+            f"The first {len(shown_ranks)} of {plural(len(ranks), 'rank')} and the first "
+            f"{len(shown_steps)} of {plural(len(steps), 'step')} are drawn."
+        )
+    return (
+        HeatMap(
+            id="rank-step",
+            title="Compute-absent share by rank and step",
+            caption=f"From {value(min(drawn), 'share')} to {value(max(drawn), 'share')} of a step "
+            "without compute. A row that stays dark is a rank, a column a step.",
+            ranks=shown_ranks,
+            steps=shown_steps,
+            values=tuple(
+                tuple(share.get((rank, step)) for step in shown_steps) for rank in shown_ranks
+            ),
+            low=min(drawn),
+            high=max(drawn),
+            query=queries.HEAT,
+            claim="ranks",
+            notes=tuple(notes),
+        ),
+    )
+
+
+def _rank_table(facts: Facts) -> Table:
+    columns = (
+        Column("rank", "rank", "id"),
+        Column("median_step_id", "median step", "id"),
+        *(
+            Column(name, label, "ns")
+            for name, label in zip(
+                _MEASURES,
+                (
+                    "step",
+                    "compute",
+                    "compute absent",
+                    "exposed comm.",
+                    "comm.",
+                    "copies",
+                    "device idle",
+                ),
+                strict=True,
+            )
+        ),
+    )
+    rows: list[dict[str, int | Quantity]] = [
+        {
+            "rank": row["rank"],
+            "median_step_id": row["median_step_id"],
+            **{name: quantity(row, name) for name in _MEASURES},
+        }
+        for row in facts.summary
+    ]
+    return table(
+        "ranks-table",
+        "Ranks",
+        f"Median {facts.noun} of each rank (n, smallest to largest); longest without compute first.",
+        "ranks",
+        queries.summary(facts.projection),
+        rows,
+        columns,
+        row_ids=tuple(f"rank-{row['rank']}" for row in facts.summary),
+    )
+
+
+def _tables(
+    facts: Facts, communication: list[Row], collectives: list[Row], copies: list[Row]
+) -> list[Table]:
+    tables = []
+    if facts.summary:
+        tables.append(_rank_table(facts))
+    if communication:
+        tables.append(
+            table(
+                "communication",
+                "Communication kernels, all ranks, whole capture",
+                "Durations contain waiting for other ranks; the shortest is nearest to the transfer.",
+                "transfers",
+                queries.COMMUNICATION,
+                communication,
+                (
+                    Column("name", "kernel", "code"),
+                    Column("rank_count", "ranks", "count"),
+                    Column("op_count", "ops", "count"),
+                    Column("volume_ns", "volume", "ns"),
+                    Column("min_ns", "shortest", "ns"),
+                    Column("max_ns", "longest", "ns"),
+                ),
+            )
+        )
+    if collectives:
+        tables.append(
+            table(
+                "collectives",
+                "Collective calls, all ranks, whole capture",
+                "As the framework recorded them; durations are those of the device ops they lead to.",
+                "transfers",
+                queries.COLLECTIVES,
+                collectives,
+                (
+                    Column("type", "type", "code"),
+                    Column("process_group", "process group"),
+                    Column("group_size", "group size", "count"),
+                    Column("dtype", "type of element", "code"),
+                    Column("rank_count", "ranks", "count"),
+                    Column("call_count", "calls", "count"),
+                    Column("op_count", "with device op", "count"),
+                    Column("min_ns", "shortest", "ns"),
+                    Column("median_ns", "median", "ns"),
+                    Column("max_ns", "longest", "ns"),
+                ),
+            )
+        )
+    if copies:
+        tables.append(
+            table(
+                "copies",
+                "Copies and memsets, whole capture",
+                "Rate is bytes over work volume.",
+                "transfers",
+                queries.COPIES,
+                copies,
+                (
+                    Column("rank", "rank", "id"),
+                    Column("kind", "kind", "code"),
+                    Column("copy_kind", "direction"),
+                    Column("src_memory", "from"),
+                    Column("dst_memory", "to"),
+                    Column("op_count", "ops", "count"),
+                    Column("bytes", "bytes", "B"),
+                    Column("volume_ns", "volume", "ns"),
+                    Column("bytes_per_ns", "rate", "GB/s"),
+                ),
+            )
+        )
+    return tables

@@ -1,0 +1,271 @@
+"""Section 1: one sentence by rule, and what it rests on. A refusal is a verdict too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapscope.report.document import Opportunity, Quantity, Statement, Verdict
+from gapscope.report.facts import THRESHOLD, quantity
+from gapscope.report.quality import concerns
+from gapscope.units import interval, plural, value
+
+if TYPE_CHECKING:
+    from gapscope.report.facts import Facts, Row
+
+NO_BOUND = Statement(
+    "No lower bound yet: this version has no dependency model; what follows is the three-way "
+    "split, which cannot see queue serialization.",
+    "no-bound",
+)
+
+_LABELS = {
+    "launch_starved": "launch-starved",
+    "blocking": "blocking",
+    "stalled": "stalled",
+    "tail": "tail",
+}
+
+
+def text(amount: Quantity) -> str:
+    """A quantity with its unit and range."""
+    return interval(amount.value, amount.unit, amount.n, amount.low, amount.high)
+
+
+def blocking_bound(facts: Facts) -> tuple[str, str]:
+    """`lower` or `upper`, and why, for the rank in focus."""
+    if facts.focus is None:
+        return "", ""
+    wait = facts.waits.get(facts.focus["rank"])
+    doubts = [
+        row
+        for row in facts.quality
+        if row["check_name"] in ("event_edges", "wait_resolution")
+        and row["status"] != "ok"
+        and row["forbids"]
+        and concerns(facts, row)
+    ]
+    if wait is None and doubts:
+        return "lower", (
+            "Blocking is a lower bound: the capture records no stream wait that could be followed "
+            "to its producer, and such waiting counts as stalled."
+        )
+    if wait is not None and doubts:
+        return "lower", (
+            f"Blocking is a lower bound: {wait['unresolved_count']:,} of {wait['wait_count']:,} stream "
+            f"waits ({value(wait['unresolved_share'], 'share')}) lead to no producing op, and their "
+            "waiting counts as stalled."
+        )
+    known = "no stream wait is recorded"
+    if wait is not None:
+        known = f"{wait['resolved_count']:,} of {wait['wait_count']:,} stream waits are resolved"
+    return "upper", (
+        f"Blocking is an upper bound of what the work itself makes compute wait for: {known}, "
+        "stream order counts as a reason, and queue serialization hides in it."
+    )
+
+
+def is_copy_bound(facts: Facts) -> bool:
+    """Whether copies take most of the window and more of it than compute."""
+    focus = facts.focus
+    return (
+        focus is not None
+        and focus["copy_ns"] >= 0.5 * focus["step_ns"]
+        and focus["copy_ns"] > focus["compute_ns"]
+    )
+
+
+def largest_copy(facts: Facts, copies: list[Row]) -> str:
+    """The copy direction with the largest volume on the rank in focus, in words."""
+    if facts.focus is None:
+        return ""
+    own = [r for r in copies if r["rank"] == facts.focus["rank"] and r["kind"] == "memcpy"]
+    if not own:
+        return ""
+    top = own[0]
+    kind = top["copy_kind"] or "copies of unknown direction"
+    memory = " to ".join(part for part in (top["src_memory"], top["dst_memory"]) if part)
+    rate = f" at {value(top['bytes_per_ns'], 'GB/s')}" if top["bytes_per_ns"] else ""
+    size = f", {value(top['bytes'], 'B')}" if top["bytes"] else ""
+    of = f" ({memory} memory)" if memory else ""
+    return f"{kind}{of}: {plural(top['op_count'], 'copy', 'copies')}{size}{rate}"
+
+
+def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row]) -> Verdict:
+    """The verdict, or why there is none."""
+    refusal = _refusal(facts)
+    if refusal is not None or facts.focus is None or facts.window is None:
+        return _withheld(refusal or Statement("No verdict: no budget exists.", "capture"))
+    focus = facts.focus
+    parts = {name: quantity(focus, name) for name in _LABELS}
+    split = ", ".join(f"{label} {value(parts[name].value, 'ns')}" for name, label in _LABELS.items())
+    share = value(focus["compute_share"], "share")
+    step = quantity(focus, "step")
+    window = "A step takes" if facts.projection == "device" else "The whole capture lasts"
+    headline = Statement(
+        f"{window} {text(step)} on rank {focus['rank']}; compute runs {share} of it and is absent "
+        f"{value(focus['compute_absent_ns'], 'ns')}: {split}.",
+        "split",
+    )
+    bound, why = blocking_bound(facts)
+    return Verdict(
+        is_withheld=False,
+        headline=headline,
+        statements=(
+            _basis(facts),
+            *_worst_rank(facts),
+            *_copy_bound(facts, copies),
+            *_findings(opportunities, facts),
+            *([Statement(why, "bound-of-blocking")] if focus["blocking_ns"] or bound == "lower" else []),
+            *_shared(facts),
+            *_caveats(facts),
+        ),
+        window=facts.projection,
+        rank=focus["rank"],
+        step_id=facts.window.step_id,
+        step=step,
+        compute=quantity(focus, "compute"),
+        launch_starved=parts["launch_starved"],
+        blocking=parts["blocking"],
+        stalled=parts["stalled"],
+        tail=parts["tail"],
+        blocking_bound=bound,
+    )
+
+
+def _withheld(headline: Statement) -> Verdict:
+    return Verdict(
+        is_withheld=True,
+        headline=headline,
+        statements=(),
+        window="",
+        rank=None,
+        step_id=None,
+        step=None,
+        compute=None,
+        launch_starved=None,
+        blocking=None,
+        stalled=None,
+        tail=None,
+        blocking_bound="",
+    )
+
+
+def _refusal(facts: Facts) -> Statement | None:
+    if not any(row["op_count"] for row in facts.op_counts):
+        return Statement(
+            "No verdict: the capture holds no device activity, so there is nothing to budget. "
+            "Capture CUDA as well: `nsys profile -t cuda,nvtx`, or `ProfilerActivity.CUDA` for the "
+            "PyTorch profiler.",
+            "capture",
+        )
+    failed = [row for row in facts.quality if row["status"] == "fail" and concerns(facts, row)]
+    if failed:
+        said = "; ".join(
+            f"`{row['check_name']}`: {row['detail']}"
+            + (f", which forbids {row['forbids']}" if row["forbids"] else "")
+            for row in failed
+        )
+        return Statement(f"No verdict: the capture does not support one. {said}.", "capture")
+    return None
+
+
+def _basis(facts: Facts) -> Statement:
+    assert facts.focus is not None
+    assert facts.window is not None
+    if facts.projection == "device":
+        count = facts.focus["step_count"]
+        return Statement(
+            f"Device projection, {plural(count, 'step')} outside the boundary. The parts are those "
+            f"of the median step, {facts.window.step_id}, and close to the nanosecond.",
+            "window",
+        )
+    if facts.steps:
+        why = "every step is a boundary step (warm-up, profiler activity or a cut window)"
+    else:
+        why = "no step was recognised"
+    return Statement(
+        f"These are figures of the whole capture, because {why}: warm-up and whatever lies between "
+        "steps are in them. Name the range that wraps a step with `gapscope ingest --steps`.",
+        "window",
+    )
+
+
+def _worst_rank(facts: Facts) -> list[Statement]:
+    if len(facts.summary) < 2:
+        return []
+    worst, least = facts.summary[0], facts.summary[-1]
+    return [
+        Statement(
+            f"Of {plural(len(facts.summary), 'rank')}, rank {worst['rank']} has compute absent "
+            f"longest in its median {facts.noun} ({value(worst['compute_absent_ns'], 'ns')}), rank "
+            f"{least['rank']} shortest ({value(least['compute_absent_ns'], 'ns')}).",
+            "ranks",
+        )
+    ]
+
+
+def _copy_bound(facts: Facts, copies: list[Row]) -> list[Statement]:
+    if not is_copy_bound(facts) or facts.focus is None:
+        return []
+    focus = facts.focus
+    top = largest_copy(facts, copies)
+    return [
+        Statement(
+            f"Copy-bound, not CPU-bound: copies occupy "
+            f"{value(focus['copy_share'], 'share')} of the {facts.noun} and the "
+            f"device is idle only {value(focus['idle_share'], 'share')} of it."
+            + (f" Largest by time: {top}." if top else ""),
+            "transfers",
+        )
+    ]
+
+
+def _findings(opportunities: tuple[Opportunity, ...], facts: Facts) -> list[Statement]:
+    if not opportunities:
+        return [
+            Statement(
+                "No finding: no class of compute-absent time reaches "
+                f"{value(THRESHOLD, 'share')} of the {facts.noun}.",
+                "split",
+            )
+        ]
+    top = opportunities[0]
+    return [
+        Statement(
+            f"Largest ceiling: {top.title}, at most {ceiling_text(top.ceiling)} if that time vanished "
+            "and nothing else grew. It is a ceiling, not a forecast, and ceilings do not add.",
+            "ceiling",
+        )
+    ]
+
+
+def ceiling_text(ceiling: Quantity) -> str:
+    """`+35.1 % steps per second (n=3, ...)`, or words where no compute would be left."""
+    if ceiling.value is None:
+        return "without limit (nothing else is in the window)"
+    return f"+{text(ceiling)} throughput"
+
+
+def _shared(facts: Facts) -> list[Statement]:
+    return [
+        Statement(f"Ranks {ranks} share one device and contend for it.", "capture")
+        for ranks in facts.shared
+    ]
+
+
+def _caveats(facts: Facts) -> list[Statement]:
+    forbidden = list(
+        dict.fromkeys(
+            row["forbids"]
+            for row in facts.quality
+            if row["status"] == "warn" and row["forbids"] and concerns(facts, row)
+        )
+    )
+    if not forbidden:
+        return []
+    return [
+        Statement(
+            f"The capture does not support: {'; '.join(forbidden)} (section 2).",
+            "capture",
+        )
+    ]
