@@ -87,6 +87,8 @@ def interval(
         return text
     if n == 1 or low is None or high is None:
         return f"{text} (n={n})"
+    if low == high == amount:
+        return f"{text} (n={n}, all equal)"
     ends = f"{number(low, divisor, unit)}–{number(high, divisor, unit)}"  # noqa: RUF001
     return f"{text} (n={n}, {ends})"
 

@@ -37,6 +37,7 @@ class RangeArgs(Struct, gc=False):
     """Arguments of cpu_op, user_annotation and gpu_user_annotation events."""
 
     external_id: Int | None = field(name="External id", default=None)
+    sequence_number: Int | None = field(name="Sequence number", default=None)
 
 
 class ApiArgs(Struct, gc=False):

@@ -214,6 +214,7 @@ class KinetoRows:
                 "start_ns": starts,
                 "end_ns": ends,
                 "external_id": [args.external_id for args in arguments],
+                "sequence_number": [known(args.sequence_number) for args in arguments],
             }
 
         columns, _ = self._converter.convert(events, RangeArgs, build)

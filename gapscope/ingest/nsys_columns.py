@@ -167,6 +167,29 @@ def without_none(array: pa.Array, none_values: tuple[int, ...] = NO_ID) -> pa.Ar
     return pc.if_else(none, None, array) if none.true_count else array
 
 
+# What PyTorch's emit_nvtx appends to a range: autograd sequence number and number of the op.
+_EMIT_NVTX = r"^(?s:(?P<label>.+?))(?:, seq = (?P<seq>[0-9]{1,18}))?, op_id = (?P<op>[0-9]{1,18})$"
+
+
+def split_op_ids(texts: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Range texts without what emit_nvtx appends, the sequence numbers and the op ids.
+
+    They number every op of a run, so that each range would have a name of its own.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.extract_regex(texts, _EMIT_NVTX)
+    matched = pc.fill_null(found.is_valid(), False)
+    labels = pc.if_else(matched, pc.struct_field(found, "label"), texts)
+    numbers = []
+    for field in ("seq", "op"):
+        digits = pc.struct_field(found, field)
+        present = pc.fill_null(pc.not_equal(digits, ""), False)
+        numbers.append(pc.if_else(present, digits, None).cast(pa.int64()))
+    return labels, numbers[0], numbers[1]
+
+
 def split_thread(global_tid: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Process (globalPid) and thread id of a globalTid column."""
     import pyarrow.compute as pc

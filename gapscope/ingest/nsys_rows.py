@@ -31,6 +31,7 @@ from gapscope.ingest.nsys_columns import (
     memcpy_name,
     memory_kind,
     memset_name,
+    split_op_ids,
     split_thread,
     without_none,
     without_version,
@@ -307,12 +308,18 @@ class RowMapper:
             process, tid = split_thread(batch["globalTid"])
             self.observed.range_processes.update(distinct(process))
             text = batch["text"]
+            numbers = {}
             if text.null_count == len(text):
                 name_id = names.ids(batch["textId"])
             else:
                 encoded = text.dictionary_encode()
-                known = self._sink.intern_many(texts_of(encoded.dictionary))
+                labels, sequence, op_ids = split_op_ids(encoded.dictionary)
+                known = self._sink.intern_many(texts_of(labels))
                 name_id = pa.array(known, pa.int64()).take(encoded.indices)
+                numbers = {
+                    "external_id": op_ids.take(encoded.indices),
+                    "sequence_number": sequence.take(encoded.indices),
+                }
                 if name_id.null_count:
                     name_id = pc.coalesce(name_id, names.ids(batch["textId"]))
             self._put(
@@ -325,6 +332,7 @@ class RowMapper:
                     "name_id": name_id,
                     "start_ns": batch["start"],
                     "end_ns": pc.if_else(pc.equal(kind, "mark"), batch["start"], batch["end"]),
+                    **numbers,
                 },
             )
 

@@ -26,6 +26,12 @@ NUMBERED = {
 }
 
 
+_REPETITIVE = frozenset(
+    "name_id process_id tid context stream return_code graph_id is_default priority "
+    "grid_x grid_y grid_z block_x block_y block_z".split()
+)
+
+
 def name_id_of(text: str) -> int:
     """63-bit hash of a string: equal strings get equal ids on every rank, without coordination."""
     digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()
@@ -48,6 +54,7 @@ class StagingSink:
 
     def write(self, table: str, columns: Mapping[str, Any]) -> None:
         """Append rows; see `ingest.base.Sink.write`."""
+        import numpy as np
         import pyarrow as pa
 
         if not columns:
@@ -66,7 +73,7 @@ class StagingSink:
                 arrays.append(_as_array(columns[field.name], field.type))
             elif field.name == numbered:
                 first = self.rows[table]
-                arrays.append(pa.array(range(first, first + count), pa.int64()))
+                arrays.append(pa.array(np.arange(first, first + count, dtype=np.int64)))
             else:
                 arrays.append(pa.nulls(count, field.type))
         self.rows[table] += count
@@ -147,8 +154,18 @@ class StagingSink:
                 TABLES[table].arrow_schema(),
                 compression="zstd",
                 compression_level=1,
+                use_dictionary=_repetitive(table),
             )
         writer.write_table(pa.Table.from_batches(batches), row_group_size=ROW_GROUP_ROWS)
+
+
+def _repetitive(table: str) -> list[str]:
+    """Columns worth a dictionary: few distinct values. Times and row numbers have none."""
+    return [
+        column.name
+        for column in TABLES[table].columns
+        if column.type in ("VARCHAR", "INTEGER") or column.name in _REPETITIVE
+    ]
 
 
 def _as_array(values: Any, type_: pa.DataType) -> pa.Array:

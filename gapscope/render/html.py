@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SIZE_LIMIT = 3_000_000
 
 _NUMERIC = frozenset({"ns", "B", "share", "GB/s", "1/ms", "count"})
+_SHORT_NAME = 32
 _LONG_NAME = 120
 _BREAK = re.compile(r"(::|,)")
 
@@ -143,6 +144,8 @@ def code(name: str) -> Markup:
     """A name as code; a long one folds behind its beginning."""
     from markupsafe import Markup
 
+    if len(name) <= _SHORT_NAME:
+        return Markup(f'<code class="short">{escape(name)}</code>')  # noqa: S704
     if len(name) <= _LONG_NAME:
         return Markup(f"<code>{_breakable(name)}</code>")  # noqa: S704
     return Markup(  # noqa: S704
@@ -187,7 +190,10 @@ def _unit(column: Column, column_cells: Sequence[Cell]) -> tuple[float, str] | N
             amounts += [cell.value, cell.low, cell.high]
         elif isinstance(cell, int | float):
             amounts.append(cell)
-    return scale(amounts, column.kind)
+    divisor, name = scale(amounts, column.kind)
+    smallest = min((abs(amount) for amount in amounts if amount), default=divisor)
+    # One unit lets a column be compared, unless its small numbers would become 0.0035 of it.
+    return None if smallest < divisor / 100 else (divisor, name)
 
 
 def _cell(column: Column, cell: Cell, unit: tuple[float, str] | None) -> dict[str, Any]:
@@ -197,8 +203,8 @@ def _cell(column: Column, cell: Cell, unit: tuple[float, str] | None) -> dict[st
         text = interval(cell.value, cell.unit, cell.n, cell.low, cell.high, unit)
         head, _, rest = text.partition(" (")
         return {"kind": "quantity", "text": head, "rest": f"({rest}" if rest else "", "sort": cell.value}
-    if unit is not None and isinstance(cell, int | float):
-        divisor, name = unit
+    if column.kind in _NUMERIC and isinstance(cell, int | float):
+        divisor, name = unit or scale([cell], column.kind)
         text = f"{number(cell, divisor, column.kind)} {name}".rstrip()
         return {"kind": "number", "text": text, "sort": cell}
     kind = column.kind if column.kind in ("code", "class", "status", "id") else "text"

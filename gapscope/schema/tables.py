@@ -195,7 +195,8 @@ _TABLES = (
         end_ns           BIGINT  ns End; NULL where the range was still open; = start for marks.
         device           INTEGER -  Device, for device projections.
         stream           BIGINT  -  Stream, for device projections.
-        external_id      BIGINT  -  External id linking cpu ops, API calls and device ops.
+        external_id      BIGINT  -  Number of the op: Kineto's external id, or emit_nvtx's op_id.
+        sequence_number  BIGINT  -  Autograd sequence number, linking forward and backward.
         """,
     ),
     _table(

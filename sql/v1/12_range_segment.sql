@@ -20,10 +20,10 @@ WITH nested AS (
         r.range_id,
         r.start_ns,
         coalesce(r.end_ns, 9223372036854775807) AS end_ns,
-        -- emit_nvtx() turns every ATen op into a range that ends in `op_id = N`; those are not annotations.
+        -- emit_nvtx() turns every ATen op into a range with an op number; those are not annotations.
         (
             r.kind = 'user_annotation'
-            OR (r.kind = 'push_pop' AND n.name NOT LIKE '%, op_id = %')
+            OR (r.kind = 'push_pop' AND r.external_id IS NULL)
             OR n.name LIKE 'FSDP::%'
         ) AS is_annotation
     FROM v1.range AS r

@@ -36,7 +36,7 @@ candidate AS (
                 r.kind IN ('push_pop', 'start_end', 'user_annotation')
                 AND regexp_full_match(
                     n.name,
-                    '(?i)(train(ing)?[ _]?)?(step|iter|iteration|global[ _]step)[ _#:=]*\d+(, op_id = \d+)?'
+                    '(?i)(train(ing)?[ _]?)?(step|iter|iteration|global[ _]step)[ _#:=]*\d+'
                 )
                 THEN 'nvtx_step'
             WHEN

@@ -8,7 +8,7 @@
 --   rank          BIGINT   -  Global rank.
 --   kind          VARCHAR  -  push_pop, start_end, mark, user_annotation, cpu_op or gpu_user_annotation.
 --   domain        VARCHAR  -  NVTX domain, or pytorch.
---   name          VARCHAR  -  Text, without the `seq = N, op_id = N` that emit_nvtx appends.
+--   name          VARCHAR  -  Text.
 --   range_count   BIGINT   -  Ranges.
 --   open_count    BIGINT   -  Of these still open when the capture ended.
 --   host_volume_ns BIGINT  ns Sum of durations.
@@ -34,7 +34,7 @@ named AS (
         r.range_id,
         r.kind,
         r.domain,
-        regexp_replace(coalesce(n.name, '[unknown range]'), '(, (seq|op_id) = \d+)+$', '') AS name,
+        coalesce(n.name, '[unknown range]') AS name,
         r.end_ns - r.start_ns AS dur_ns,
         r.end_ns IS NULL AS is_open
     FROM v1.range AS r

@@ -389,6 +389,28 @@ def test_ranges(full: Result) -> None:
     assert [row["end_ns"] for row in rows] == [90, 30, 40, None]
 
 
+def test_what_emit_nvtx_appends_leaves_the_name(tmp_path: Path, read: Read) -> None:
+    texts: dict[str, tuple[str, int | None, int | None]] = {
+        "aten::mm, seq = 16, op_id = 23": ("aten::mm", 16, 23),
+        "aten::mm, seq = 17, op_id = 24": ("aten::mm", 17, 24),
+        "aten::add, op_id = 5, sizes = [[2]]": ("aten::add, op_id = 5, sizes = [[2]]", None, None),
+        "line\nbreak, op_id = 6": ("line\nbreak", None, 6),
+        "op_id = 7": ("op_id = 7", None, None),
+        "a, op_id = x": ("a, op_id = x", None, None),
+        f"a, op_id = {'9' * 30}": (f"a, op_id = {'9' * 30}", None, None),
+    }
+    nvtx = {"end": 2, "eventType": 59, "globalTid": 1, "domainId": 0}
+    tables: Rows = {"NVTX_EVENTS": [{"start": 1, **nvtx, "text": text} for text in texts]}
+    result = read(write_sqlite(tmp_path / "ops.sqlite", tables))
+    found = zip(
+        result.names("range"),
+        result.column("range", "sequence_number"),
+        result.column("range", "external_id"),
+        strict=True,
+    )
+    assert list(found) == list(texts.values())
+
+
 def test_small_tables(full: Result) -> None:
     assert full.names("overhead") == [
         "CUPTI Buffer flush",

@@ -1,0 +1,267 @@
+"""report, sql, steps, doctor, export and demo on the shipped sample."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+
+def test_report_by_default_is_html_and_may_be_typed_twice(gapscope, tiny_run, tmp_path):
+    for _ in range(2):
+        done = gapscope("report", tiny_run, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == "gapscope-report.html\n"
+        assert len(done.stderr.splitlines()) == 3
+    page = (tmp_path / "gapscope-report.html").read_bytes()
+    assert page.startswith(b"<!doctype html>") or page.startswith(b"<!DOCTYPE html>")
+    assert [path.name for path in tmp_path.iterdir()] == ["gapscope-report.html"]
+
+
+def test_report_does_not_replace_what_is_not_its_own(gapscope, tiny_run, tmp_path):
+    other = tmp_path / "gapscope-report.html"
+    other.write_text("<p>mine</p>", encoding="utf-8")
+    done = gapscope("report", tiny_run, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error[exists]: ")
+    assert other.read_text(encoding="utf-8") == "<p>mine</p>"
+    named = tmp_path / "named.md"
+    assert gapscope("report", tiny_run, "-o", named).returncode == 0
+    assert gapscope("report", tiny_run, "-o", named).returncode == 2
+    assert gapscope("report", tiny_run, "-o", named, "-f").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start"),
+    [
+        (["-o", "-", "--format", "html"], "<!doctype html>"),
+        (["-o", "-", "--format", "md"], "#"),
+        (["-o", "-", "--format", "json"], "{"),
+    ],
+)
+def test_report_on_stdout_is_the_report_alone(gapscope, tiny_run, arguments, start):
+    done = gapscope("report", tiny_run, "--no-charts", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.lower().startswith(start)
+    again = gapscope("report", tiny_run, "--no-charts", *arguments)
+    assert again.stdout == done.stdout
+
+
+def test_report_as_text_fits_80_columns(gapscope, tiny_run):
+    done = gapscope("report", tiny_run, "-o", "-")
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+
+
+def test_report_json_says_what_was_written(gapscope, tiny_run, tmp_path):
+    done = gapscope("report", tiny_run, "--json", "-o", "r.md", cwd=tmp_path)
+    content = json.loads(done.stdout)
+    assert list(content) == ["schema", "path", "format", "bytes"]
+    assert content["bytes"] == (tmp_path / "r.md").stat().st_size
+    assert done.stderr == ""
+
+
+def test_summary_is_three_lines(gapscope, tiny_run, tmp_path):
+    done = gapscope("report", tiny_run, "--summary", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sql_formats_agree_and_keep_integers(gapscope, tiny_run):
+    query = (
+        "SELECT rank, step_id, step_ns, sum(step_ns) OVER () AS total, NULL AS nothing "
+        "FROM step_budget WHERE projection = 'device' ORDER BY ALL"
+    )
+    rows = json.loads(gapscope("sql", tiny_run, "--format", "json", "-c", query).stdout)
+    assert len(rows) == 6
+    assert all(type(row["step_ns"]) is int and type(row["total"]) is int for row in rows)
+    assert rows[0]["nothing"] is None
+    assert rows[0]["total"] == sum(row["step_ns"] for row in rows)
+    text = gapscope("sql", tiny_run, "--format", "csv", "-c", query).stdout
+    read = list(csv.DictReader(io.StringIO(text)))
+    assert [int(row["step_ns"]) for row in read] == [row["step_ns"] for row in rows]
+    markdown = gapscope("sql", tiny_run, "--format", "md", "-c", query).stdout.splitlines()
+    assert markdown[0] == "| rank | step_id | step_ns | total | nothing |"
+    assert len(markdown) == 8
+    table = gapscope("sql", tiny_run, "-c", query).stdout.splitlines()
+    assert table[0].split() == ["rank", "step_id", "step_ns", "total", "nothing"]
+    assert len(table) == 8
+
+
+def test_sql_of_no_rows_is_still_a_document(gapscope, tiny_run):
+    query = "FROM step WHERE false"
+    assert json.loads(gapscope("sql", tiny_run, "--format", "json", "-c", query).stdout) == []
+
+
+def test_sql_from_a_file_and_from_stdin(gapscope, tiny_run, tmp_path):
+    file = tmp_path / "q.sql"
+    file.write_text("SELECT 1 AS one; -- and\nSELECT 2 AS two;", encoding="utf-8")
+    done = gapscope("sql", tiny_run, "-f", file, "--format", "csv")
+    assert done.stdout == "one\n1\ntwo\n2\n"
+    piped = gapscope("sql", tiny_run, "--format", "csv", stdin="SELECT count(*) AS n FROM v1.rank")
+    assert piped.stdout == "n\n2\n"
+
+
+def test_sql_list_and_show_need_no_run(gapscope, tmp_path):
+    listed = gapscope("sql", "--list", "--format", "csv", cwd=tmp_path)
+    names = [row["name"] for row in csv.DictReader(io.StringIO(listed.stdout))]
+    assert {"v1.step_budget", "v1.capture_quality", "v1.gpu_op"} <= set(names)
+    shown = gapscope("sql", "--show", "step_budget", cwd=tmp_path)
+    assert "exposed_comm_ns" in shown.stdout
+    assert "SELECT" in shown.stdout
+
+
+def test_print_init_opens_the_run_in_another_tool(gapscope, tiny_run):
+    import duckdb
+
+    script = gapscope("sql", tiny_run, "--print-init").stdout
+    with duckdb.connect() as con:
+        for statement in duckdb.extract_statements(script):
+            con.execute(statement)
+        assert con.execute("SELECT count(*) FROM v1.op").fetchall() == [(2406,)]
+
+
+def test_shell_hands_over_to_the_users_duckdb_read_only(tiny_run, tmp_path):
+    """With a terminal and no query; a stand-in for the shell records how it was started."""
+    import os
+    import pty
+    import subprocess
+    import sys
+
+    fake = tmp_path / "duckdb"
+    fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@" > "$0.arguments"\n', encoding="utf-8")
+    fake.chmod(0o755)
+    master, slave = pty.openpty()
+    try:
+        subprocess.run(
+            [sys.executable, "-m", "gapscope", "sql", str(tiny_run)],
+            stdin=slave,
+            capture_output=True,
+            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+            check=True,
+            timeout=60,
+        )
+    finally:
+        os.close(master)
+        os.close(slave)
+    arguments = (tmp_path / "duckdb.arguments").read_text(encoding="utf-8").splitlines()
+    assert arguments[:2] == ["-readonly", "-cmd"]
+    assert arguments[2] == f"SET VARIABLE gapscope_run = '{tiny_run.resolve()}'"
+    assert arguments[3] == str(tiny_run / "run.duckdb")
+
+
+def test_steps_lists_each_step_of_each_rank(gapscope, tiny_run):
+    done = gapscope("steps", tiny_run)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 2 + 6
+    content = json.loads(gapscope("steps", tiny_run, "--rank", "1", "--json").stdout)
+    assert content["schema"] == "gapscope.steps/1"
+    assert [step["step_id"] for step in content["steps"]] == [0, 1, 2]
+    assert all(195_000_000 < step["device_ns"] < 198_000_000 for step in content["steps"])
+    candidates = gapscope("steps", tiny_run, "--candidates")
+    assert candidates.returncode == 0
+    assert "ProfilerStep" in candidates.stdout
+
+
+def test_steps_of_an_absent_rank_is_inconclusive(gapscope, tiny_run):
+    done = gapscope("steps", tiny_run, "--rank", "7")
+    assert done.returncode == 3
+    assert done.stderr.startswith("error[no-steps]: ")
+
+
+def test_doctor_judges_the_machine(gapscope, tmp_path):
+    done = gapscope("doctor", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert done.stderr == ""
+    assert all(
+        line.startswith(("ok    ", "info  ", "warn  ", "      ")) for line in done.stdout.splitlines()
+    )
+    missing = gapscope("doctor", cwd=tmp_path, path="/nonexistent")
+    assert "nsys on PATH: not found" in missing.stdout
+
+
+def test_doctor_of_a_run_fails_when_an_audit_fails(gapscope, tiny_run, tmp_path):
+    import shutil
+
+    import duckdb
+
+    done = gapscope("doctor", tiny_run)
+    assert done.returncode == 0, done.stdout
+    assert "launch_join (rank 0-1): " in done.stdout
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    broken = tmp_path / "broken.run"
+    shutil.copytree(tiny_run, broken)
+    with duckdb.connect(str(broken / "run.duckdb")) as con:
+        con.execute("INSERT INTO v1.audit_result VALUES (0, 'budget_closes', 'v1.window_budget', 2)")
+    failed = gapscope("doctor", broken, "--json")
+    assert failed.returncode == 1
+    first = json.loads(failed.stdout)["checks"][0]
+    assert (first["status"], first["name"]) == ("fail", "audit budget_closes")
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_export_files_hold_the_rows_of_the_views(gapscope, tiny_run, tmp_path, form):
+    import duckdb
+
+    done = gapscope("export", tiny_run, "--to", form, "-o", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "out\n"
+    with duckdb.connect() as con:
+        count = con.execute(f"SELECT count(*) FROM '{tmp_path}/out/op.{form}'").fetchall()
+    assert count == [(2406,)]
+    again = gapscope("export", tiny_run, "--to", form, "-o", "out", cwd=tmp_path)
+    assert again.returncode == 2
+    assert gapscope("export", tiny_run, "--to", form, "-o", "out", "-f", cwd=tmp_path).returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_export_duckdb_needs_nothing_else(gapscope, tiny_run, tmp_path):
+    import duckdb
+
+    fat = tmp_path / "fat.duckdb"
+    done = gapscope("export", tiny_run, "--to", "duckdb", "-o", fat, "--redact", "paths,hosts")
+    assert done.returncode == 0, done.stderr
+    with duckdb.connect(str(fat), read_only=True) as con:
+        assert con.execute("SELECT count(*) FROM op").fetchall() == [(2406,)]
+        sources = con.execute("SELECT source_path FROM v1.rank ORDER BY rank").fetchall()
+        assert sources == [("capture-0",), ("capture-1",)]
+        views = con.execute(
+            "SELECT count(*) FROM duckdb_views() WHERE NOT internal AND sql LIKE '%read_parquet%'"
+        ).fetchall()
+    assert views == [(0,)]
+    assert gapscope("export", tiny_run, "--to", "duckdb", "-o", fat).returncode == 2
+
+
+def test_export_never_replaces_a_foreign_directory(gapscope, tiny_run, tmp_path):
+    done = gapscope("export", tiny_run, "--to", "csv", "-o", tmp_path, "-f")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error[exists]: ")
+
+
+def test_demo_makes_both_results_and_may_be_typed_again(gapscope, tmp_path):
+    first = gapscope("demo", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == "gapscope.run\ngapscope-report.html\n"
+    assert "next: " in first.stderr
+    assert all(len(line) <= 80 for line in first.stderr.splitlines())
+    again = gapscope("demo", "--json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "replacing `gapscope.run`" in again.stderr
+    content = json.loads(again.stdout)
+    assert content["schema"] == "gapscope.demo/1"
+
+
+def test_demo_keeps_what_is_not_its_own(gapscope, tmp_path):
+    page = tmp_path / "gapscope-report.html"
+    page.write_text("mine", encoding="utf-8")
+    refused = gapscope("demo", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert page.read_text(encoding="utf-8") == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["gapscope-report.html"]
+    forced = gapscope("demo", "-f", cwd=tmp_path)
+    assert forced.returncode == 0, forced.stderr
