@@ -91,6 +91,9 @@ def run(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         output.say("interrupted")
         return EXIT_INTERRUPTED
+    except SystemExit as stop:
+        # Typer itself ends like this, with 1, when whoever reads stdout went away.
+        return EXIT_BROKEN_PIPE if stop.code == 1 else int(stop.code or 0)
     except BrokenPipeError:
         # The reader went away; nothing is left to say, not even by the interpreter's last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

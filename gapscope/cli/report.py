@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gapscope.report.document import Document
 
 # What marks a report as ours, near the start of the file.
-_GENERATOR = '<meta name="generator" content="GapScope'
+_MARK = "<title>GapScope: "
 _HEAD_BYTES = 4096
 
 
@@ -139,7 +139,7 @@ def is_our_report(path: Path) -> bool:
     """Whether a file says that GapScope generated it."""
     try:
         with path.open("rb") as file:
-            return _GENERATOR.encode() in file.read(_HEAD_BYTES)
+            return _MARK.encode() in file.read(_HEAD_BYTES)
     except OSError:
         return False
 

@@ -137,6 +137,8 @@
     const colors = matchMedia("(prefers-color-scheme: dark)");
     const ink = () => getComputedStyle(document.documentElement).getPropertyValue("--fg").trim();
     const draw = (data, figure) => {
+      // Six bars beside each other need room; the static ones lie below each other.
+      if (data.kind === "waterfall" && figure.clientWidth < 560) return undefined;
       const made = makers[data.kind](data);
       const box = document.createElement("div");
       box.className = "chart";

@@ -19,7 +19,7 @@ WITH nested AS (
         r.tid,
         r.range_id,
         r.start_ns,
-        coalesce(r.end_ns, 9223372036854775807) AS end_ns,
+        coalesce(r.end_ns, 4000000000000000000) AS end_ns,
         -- emit_nvtx() turns every ATen op into a range with an op number; those are not annotations.
         (
             r.kind = 'user_annotation'
@@ -31,7 +31,7 @@ WITH nested AS (
     WHERE
         r.kind IN ('push_pop', 'user_annotation', 'cpu_op')
         AND r.tid IS NOT NULL
-        AND coalesce(r.end_ns, 9223372036854775807) > r.start_ns
+        AND coalesce(r.end_ns, 4000000000000000000) > r.start_ns
 ),
 
 layered AS (
@@ -98,44 +98,31 @@ ordered AS (
     )
 ),
 
-opening AS (
+-- After each boundary the innermost range is the latest one opened at the depth that is left. Depth, not
+-- the parent of the range that ends, so that one which outlives its parent by a rounding error hides nothing.
+left_open AS (
     SELECT
         layer,
         rank,
         tid,
-        range_id,
-        end_ns,
+        at_ns,
         pos,
-        depth
+        last_value(CASE WHEN delta = 1 THEN range_id END IGNORE NULLS) OVER at_depth AS range_id,
+        last_value(CASE WHEN delta = 1 THEN end_ns END IGNORE NULLS) OVER at_depth AS open_until_ns
     FROM ordered
-    WHERE delta = 1
-),
-
--- The parent of a range is the latest range opened one level further out.
-parent AS (
-    SELECT
-        c.layer,
-        c.rank,
-        c.range_id,
-        p.range_id AS parent_id,
-        p.end_ns AS parent_end_ns
-    FROM opening AS c
-    ASOF LEFT JOIN opening AS p
-        ON
-            c.layer = p.layer
-            AND c.rank = p.rank
-            AND c.tid = p.tid
-            AND c.depth - 1 = p.depth
-            AND c.pos >= p.pos
+    WINDOW at_depth AS (
+        PARTITION BY layer, rank, tid, depth
+        ORDER BY pos
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    )
 )
 
 SELECT
-    o.rank,
-    o.layer,
-    o.tid,
-    o.at_ns,
-    CASE WHEN o.delta = 1 THEN o.range_id ELSE p.parent_id END AS range_id,
-    CASE WHEN o.delta = 1 THEN o.end_ns ELSE p.parent_end_ns END AS open_until_ns
-FROM ordered AS o
-LEFT JOIN parent AS p ON o.layer = p.layer AND o.rank = p.rank AND o.range_id = p.range_id
-QUALIFY row_number() OVER (PARTITION BY o.layer, o.rank, o.tid, o.at_ns ORDER BY o.pos DESC) = 1;
+    rank,
+    layer,
+    tid,
+    at_ns,
+    range_id,
+    open_until_ns
+FROM left_open
+QUALIFY row_number() OVER (PARTITION BY layer, rank, tid, at_ns ORDER BY pos DESC) = 1;

@@ -28,7 +28,7 @@
 --   launch_tid      BIGINT   -  Launching thread.
 --   launch_start_ns BIGINT   ns Entry of the launching call.
 --   launch_end_ns   BIGINT   ns Return of the launching call.
---   issued_ns       BIGINT   ns Earlier of launch_end_ns and start_ns: from here on the device could start it.
+--   issued_ns       BIGINT   ns Earlier of launch_end_ns and start_ns: from here on the device could start it. NULL without a launch.
 --   context_range_id BIGINT  -  Innermost range open on the launching thread at the call's entry.
 --   annotation_id   BIGINT   -  Innermost annotation open there.
 --   annotation      VARCHAR  -  Its text.
@@ -45,7 +45,7 @@ WITH launch AS (
         a.rank,
         a.process_id,
         a.correlation_id,
-        min(a.call_id) AS call_id,
+        coalesce(arg_min(a.call_id, a.start_ns - a.end_ns), min(a.call_id)) AS call_id,
         min(a.tid) AS tid,
         min(a.start_ns) AS start_ns,
         max(a.end_ns) AS end_ns
@@ -149,7 +149,8 @@ SELECT
     k.launch_tid,
     k.launch_start_ns,
     k.launch_end_ns,
-    least(k.launch_end_ns, k.start_ns) AS issued_ns,
+    -- A call that never returned was still entered before the op started; least() skips its NULL.
+    CASE WHEN k.launch_call_id IS NOT NULL THEN least(k.launch_end_ns, k.start_ns) END AS issued_ns,
     k.context_range_id,
     k.annotation_id,
     k.annotation,

@@ -34,15 +34,17 @@ WITH known AS (
     GROUP BY w.rank, w.wait_id, w.stream, w.correlation_id
 ),
 
+-- A graph launch puts many ops on a stream under one correlation id: the last to end counts.
 launched AS (
     SELECT
         rank,
         stream,
         correlation_id,
-        op_id,
-        end_ns
+        arg_max(op_id, end_ns) AS op_id,
+        max(end_ns) AS end_ns
     FROM v1.op
     WHERE correlation_id IS NOT NULL
+    GROUP BY rank, stream, correlation_id
 )
 
 SELECT

@@ -47,14 +47,16 @@ produced AS (
     GROUP BY r.rank, r.wait_id, w.op_id
 ),
 
+-- Of the ops of one graph launch the first to start is the one that waits.
 launched AS (
     SELECT
         rank,
         stream,
         correlation_id,
-        op_id
+        arg_min(op_id, start_ns) AS op_id
     FROM v1.op
     WHERE correlation_id IS NOT NULL
+    GROUP BY rank, stream, correlation_id
 ),
 
 consumed AS (

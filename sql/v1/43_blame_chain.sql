@@ -38,13 +38,13 @@ WITH RECURSIVE chain AS (
         c.depth + 1 AS depth,
         p.producer_op_id AS op_id,
         greatest(c.from_ns, coalesce(o.issued_ns, c.from_ns)) AS from_ns,
-        least(p.producer_end_ns, o.start_ns) AS until_ns
+        least(p.producer_end_ns, o.start_ns, c.until_ns) AS until_ns
     FROM chain AS c
     INNER JOIN v1.op AS o ON c.rank = o.rank AND c.op_id = o.op_id
     INNER JOIN v1.binding_producer AS p ON c.rank = p.rank AND c.op_id = p.op_id
     WHERE
         p.producer_op_id IS NOT NULL
-        AND least(p.producer_end_ns, o.start_ns)
+        AND least(p.producer_end_ns, o.start_ns, c.until_ns)
         > greatest(c.from_ns, coalesce(o.issued_ns, c.from_ns))
         AND c.depth < 1000
 ),
@@ -59,8 +59,9 @@ link AS (
         o.time_class,
         c.from_ns,
         c.until_ns,
-        greatest(o.start_ns, c.from_ns) AS running_ns,
-        least(greatest(coalesce(o.issued_ns, c.from_ns), c.from_ns), greatest(o.start_ns, c.from_ns))
+        -- A recorded producer may even have started after the gap: it then explains no more than the gap.
+        least(greatest(o.start_ns, c.from_ns), c.until_ns) AS running_ns,
+        least(greatest(coalesce(o.issued_ns, c.from_ns), c.from_ns), greatest(o.start_ns, c.from_ns), c.until_ns)
             AS issued_ns,
         n.until_ns AS blocked_until_ns
     FROM chain AS c

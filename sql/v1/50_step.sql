@@ -66,12 +66,14 @@ flushed AS (
         p.rank,
         p.step_id
     FROM v1.overhead AS o
-    ASOF INNER JOIN paired AS p ON o.rank = p.rank AND o.start_ns >= p.host_start_ns
+    INNER JOIN paired AS p
+        ON o.rank = p.rank AND o.start_ns < p.host_end_ns AND o.end_ns > p.host_start_ns
     INNER JOIN v1.name AS n ON o.rank = n.rank AND o.name_id = n.name_id
-    WHERE o.start_ns < p.host_end_ns AND lower(n.name) LIKE '%flush%'
+    WHERE lower(n.name) LIKE '%flush%'
     GROUP BY p.rank, p.step_id
     HAVING
-        sum(least(o.end_ns, p.host_end_ns) - o.start_ns) > 0.02 * any_value(p.host_end_ns - p.host_start_ns)
+        sum(least(o.end_ns, p.host_end_ns) - greatest(o.start_ns, p.host_start_ns))
+        > 0.02 * any_value(p.host_end_ns - p.host_start_ns)
 ),
 
 -- First step, compared between ranks of one world.

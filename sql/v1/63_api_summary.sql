@@ -21,9 +21,9 @@ SELECT
     coalesce(n.name, '[unknown call]') AS name,
     any_value(a.domain) AS domain,
     count(*) AS call_count,
-    sum(a.end_ns - a.start_ns)::BIGINT AS volume_ns,
-    median(a.end_ns - a.start_ns)::BIGINT AS median_ns,
-    max(a.end_ns - a.start_ns) AS max_ns,
+    sum(a.end_ns - a.start_ns) FILTER (WHERE a.end_ns >= a.start_ns)::BIGINT AS volume_ns,
+    median(a.end_ns - a.start_ns) FILTER (WHERE a.end_ns >= a.start_ns)::BIGINT AS median_ns,
+    max(a.end_ns - a.start_ns) FILTER (WHERE a.end_ns >= a.start_ns) AS max_ns,
     CASE
         WHEN count(a.return_code) > 0 THEN count(*) FILTER (WHERE a.return_code <> 0)
     END AS failed_count

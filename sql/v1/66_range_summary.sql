@@ -35,7 +35,7 @@ named AS (
         r.kind,
         r.domain,
         coalesce(n.name, '[unknown range]') AS name,
-        r.end_ns - r.start_ns AS dur_ns,
+        CASE WHEN r.end_ns >= r.start_ns THEN r.end_ns - r.start_ns END AS dur_ns,
         r.end_ns IS NULL AS is_open
     FROM v1.range AS r
     LEFT JOIN v1.name AS n ON r.rank = n.rank AND r.name_id = n.name_id

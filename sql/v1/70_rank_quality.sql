@@ -76,7 +76,7 @@ anchor AS (
         source,
         min(priority) AS priority,
         count(*) AS step_count,
-        any_value(label) AS label
+        arg_min(label, ordinal) AS label
     FROM v1.step_range
     GROUP BY rank, source
 ),

@@ -51,7 +51,12 @@ audit AS (
 
 step_count AS (
     SELECT count(DISTINCT steps) AS distinct_counts
-    FROM (SELECT count(*) AS steps FROM v1.step GROUP BY rank) AS counted
+    FROM (
+        SELECT count(s.step_id) AS steps
+        FROM v1.rank AS r
+        LEFT JOIN v1.step AS s ON r.rank = s.rank
+        GROUP BY r.rank
+    ) AS counted
 ),
 
 whole_run AS (

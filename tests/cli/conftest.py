@@ -28,7 +28,7 @@ def gapscope() -> Gapscope:
         **environment: str,
     ) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if name not in _CLEARED}
-        kept |= {"COLUMNS": "80", "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+        kept |= {"COLUMNS": "80"}
         if path is not None:
             kept["PATH"] = path
         return subprocess.run(

@@ -1,0 +1,188 @@
+"""The report for a terminal: 80 columns, plain ASCII, meaning without colour."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from gapscope.report.document import Quantity, Waterfall
+from gapscope.units import interval, value, values
+
+if TYPE_CHECKING:
+    from gapscope.report.document import Document, Statement
+
+WIDTH = 80
+
+
+def render(document: Document) -> str:
+    """The same order as the page, without figures that need room."""
+    lines = [f"GapScope report: {document.header.run_name}"]
+    lines += _wrap(
+        "; ".join(
+            f"{label} {text}" for label, text in document.header.facts if not label.startswith("in")
+        ),
+        "  ",
+    )
+    for number, section in enumerate(document.sections, start=1):
+        lines += ["", f"{number}. {section.title.upper()}", ""]
+        if section.id == "claims":
+            lines += _claims(document)
+            continue
+        lines += _statements(section.statements)
+        for figure in section.figures:
+            if isinstance(figure, Waterfall):
+                lines += _waterfall(figure)
+        if section.id == "quality":
+            lines += _quality(document)
+        if section.id == "budget":
+            lines += _steps(document)
+        if section.id == "opportunities":
+            lines += _opportunities(document)
+        lines += _statements(section.missing)
+    return _ascii("\n".join(lines)) + "\n"
+
+
+def summary(document: Document) -> str:
+    """Exactly three lines, fit for a training log."""
+    verdict = document.verdict
+    counts = dict(document.quality_counts)
+    checks = f"{counts.get('fail', 0)} fail, {counts.get('warn', 0)} warn"
+    if verdict.is_withheld or verdict.step is None or verdict.compute is None:
+        lines = [
+            f"gapscope: {verdict.headline.text}",
+            f"gapscope: capture quality: {checks}",
+            "gapscope: see `gapscope doctor` for what is missing",
+        ]
+        return _ascii("\n".join(" ".join(line.split()) for line in lines))
+    noun = "step" if verdict.window == "device" else "capture"
+    parts = [verdict.launch_starved, verdict.blocking, verdict.stalled, verdict.tail]
+    amounts = values([part.value for part in parts if part is not None], "ns")
+    split = ", ".join(
+        f"{name} {amount}"
+        for name, amount in zip(
+            ("launch-starved", "blocking", "stalled", "tail"), amounts, strict=True
+        )
+    )
+    top = "no finding above 1 %"
+    if document.opportunities:
+        card = document.opportunities[0]
+        top = f"top: {card.title} (ceiling {_ceiling(card.ceiling)})"
+    return _ascii(
+        f"gapscope: {noun} {_quantity(verdict.step)}, compute {value(verdict.compute.value, 'ns')}, "
+        f"rank {verdict.rank} of {document.header.rank_count} captured\n"
+        f"gapscope: without compute: {split}; blocking is "
+        f"{'a lower' if verdict.blocking_bound == 'lower' else 'an upper'} bound\n"
+        f"gapscope: {top}; capture quality: {checks}"
+    )
+
+
+def _quantity(amount: Quantity) -> str:
+    return interval(amount.value, amount.unit, amount.n, amount.low, amount.high)
+
+
+def _ceiling(amount: Quantity) -> str:
+    return "without limit" if amount.value is None else f"+{_quantity(amount)}"
+
+
+def _ascii(text: str) -> str:
+    """Names may hold anything: what a plain terminal cannot print becomes `?`."""
+    plain = text.replace("–", "-").replace("…", "...")  # noqa: RUF001
+    return "".join(c if c == "\n" or " " <= c <= "~" else "?" for c in plain)
+
+
+def _wrap(text: str, indent: str = "", first: str | None = None) -> list[str]:
+    return textwrap.wrap(
+        " ".join(text.split()),
+        WIDTH,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_long_words=True,
+        break_on_hyphens=False,
+    )
+
+
+def _statements(items: tuple[Statement, ...]) -> list[str]:
+    return [line for item in items for line in _wrap(item.text, "  ", "- ")]
+
+
+def _waterfall(figure: Waterfall) -> list[str]:
+    times = values([bar.value_ns for bar in figure.bars], "ns")
+    whole = figure.bars[0].value_ns
+    lines = ["", *_wrap(f"{figure.title}: {figure.caption}")]
+    for bar, time in zip(figure.bars, times, strict=True):
+        before = bar.base_ns * 36 // max(whole, 1)
+        length = (bar.base_ns + bar.value_ns) * 36 // max(whole, 1) - before
+        drawn = " " * before + "#" * length
+        lines.append(f"  {bar.label:<15}{time:>11} {value(bar.share, 'share'):>8}  |{drawn:<36}|")
+    return lines
+
+
+def _quality(document: Document) -> list[str]:
+    table = document.section("quality").tables[0]
+    lines = [""]
+    for row in table.rows:
+        entry = {c.key: str(cell or "") for c, cell in zip(table.columns, row, strict=True)}
+        if entry["status"] == "ok":
+            continue
+        who = "run" if entry["ranks"] == "run" else f"rank {entry['ranks']}"
+        lines += _wrap(
+            f"{entry['check_name']} ({who}): {entry['detail']}", "        ", f"  {entry['status']:<6}"
+        )
+        if entry["forbids"]:
+            lines += _wrap(f"prevents: {entry['forbids']}", "        ")
+    return lines if len(lines) > 1 else []
+
+
+_STEP_KEYS = ("step_ns", "compute_ns", "launch_starved_ns", "blocking_ns", "stalled_ns", "tail_ns")
+
+
+def _steps(document: Document) -> list[str]:
+    found = [t for t in document.section("budget").tables if t.id == "steps"]
+    if not found:
+        return []
+    table = found[0]
+    lines = ["", f"  {'rank':>4} {'step':>5}" + "".join(
+        f"{name:>11}" for name in ("step", "compute", "starved", "blocking", "stalled", "tail")
+    )]
+    for row in table.rows[:20]:
+        entry = {c.key: cell for c, cell in zip(table.columns, row, strict=True)}
+        amounts: list[float | None] = []
+        for key in _STEP_KEYS:
+            cell = entry[key]
+            amounts.append(cell if isinstance(cell, int | float) else None)
+        mark = "*" if entry["boundary"] else ""
+        lines.append(
+            f"  {entry['rank']!s:>4} {str(entry['step_id']) + mark:>5}"
+            + "".join(f"{amount:>11}" for amount in values(amounts, "ns"))
+        )
+    if any(row[-1] for row in table.rows[:20]):
+        lines.append("  * boundary step, outside the medians")
+    if len(table.rows) > 20:
+        lines.append(f"  ({len(table.rows) - 20} more rows)")
+    lines.append("")
+    return lines
+
+
+def _opportunities(document: Document) -> list[str]:
+    lines: list[str] = []
+    for place, card in enumerate(document.opportunities, start=1):
+        lines += ["", *_wrap(f"{place}. {card.title}")]
+        lines += _wrap(
+            f"ceiling {_ceiling(card.ceiling)} throughput; {_quantity(card.time)}, "
+            f"{value(card.step_share, 'share')} of the window",
+            "     ",
+        )
+        lines += _wrap(card.mechanism.text, "     ")
+        for item in card.evidence:
+            lines += _wrap(item.text, "       ", "     - ")
+        for advice in card.what_to_try:
+            lines += _wrap(f"try: {advice}", "       ", "     - ")
+        lines += _wrap(f"not when: {card.not_when}", "       ", "     - ")
+    return [*lines, ""] if lines else []
+
+
+def _claims(document: Document) -> list[str]:
+    lines = []
+    for claim in document.claims:
+        lines += _wrap(f"{claim.id}: {claim.text}", "    ", f"  [{claim.status.value}] ")
+    return lines
