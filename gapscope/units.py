@@ -32,6 +32,13 @@ def scale(values: Iterable[float | None], unit: str) -> tuple[float, str]:
     return options[-1]
 
 
+def common(values: Sequence[float | None], unit: str) -> tuple[float, str] | None:
+    """The unit in which numbers can be compared; None when small ones would become 0.0035 of it."""
+    divisor, name = scale(values, unit)
+    smallest = min((abs(value) for value in values if value), default=divisor)
+    return None if smallest < divisor / 100 and unit in ("ns", "B") else (divisor, name)
+
+
 def number(value: float | None, divisor: float = 1.0, unit: str = "ns") -> str:
     """A number without its unit: four significant digits, thousands separated by commas."""
     if value is None:
@@ -41,7 +48,7 @@ def number(value: float | None, divisor: float = 1.0, unit: str = "ns") -> str:
     scaled = value / divisor
     size = abs(scaled)
     if unit == "share":
-        return f"{scaled:.1f}" if size >= 0.1 or scaled == 0 else f"{scaled:.2g}"
+        return f"{scaled:,.1f}" if size >= 0.1 or scaled == 0 else f"{scaled:.2g}"
     if scaled == 0:
         return "0"
     if divisor == 1.0 and unit in ("ns", "B"):
@@ -62,12 +69,14 @@ def value(amount: float | None, unit: str) -> str:
 
 
 def values(amounts: Sequence[float | None], unit: str) -> list[str]:
-    """Numbers that are read together, all in one unit, which each of them names."""
-    divisor, name = scale(amounts, unit)
-    return [
-        NOTHING if amount is None else f"{number(amount, divisor, unit)} {name}".rstrip()
-        for amount in amounts
-    ]
+    """Numbers that are read together: in one unit where that is readable, which each names."""
+    shared = common(amounts, unit)
+    texts = []
+    for amount in amounts:
+        divisor, name = shared or scale([amount], unit)
+        text = f"{number(amount, divisor, unit)} {name}".rstrip()
+        texts.append(NOTHING if amount is None else text)
+    return texts
 
 
 def interval(

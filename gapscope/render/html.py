@@ -13,7 +13,7 @@ from gapscope._resources import read_text
 from gapscope.errors import GapscopeError
 from gapscope.render import figures
 from gapscope.report.document import Gantt, HeatMap, Quantity, Waterfall
-from gapscope.units import interval, number, scale, value
+from gapscope.units import common, interval, number, scale, value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +90,9 @@ def _environment() -> jinja2.Environment:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: read_text("reports", "templates", *name.split("/"))),
+        loader=jinja2.FunctionLoader(
+            lambda name: read_text("reports", "templates", *name.split("/"))
+        ),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -171,7 +173,9 @@ def rich(text: str) -> Markup:
 
 def cells(table: Table) -> list[list[dict[str, Any]]]:
     """Rows ready to print; the numbers of a column share one unit."""
-    units = [_unit(column, [row[i] for row in table.rows]) for i, column in enumerate(table.columns)]
+    units = [
+        _unit(column, [row[i] for row in table.rows]) for i, column in enumerate(table.columns)
+    ]
     return [
         [
             _cell(column, cell, units[index])
@@ -190,10 +194,7 @@ def _unit(column: Column, column_cells: Sequence[Cell]) -> tuple[float, str] | N
             amounts += [cell.value, cell.low, cell.high]
         elif isinstance(cell, int | float):
             amounts.append(cell)
-    divisor, name = scale(amounts, column.kind)
-    smallest = min((abs(amount) for amount in amounts if amount), default=divisor)
-    # One unit lets a column be compared, unless its small numbers would become 0.0035 of it.
-    return None if smallest < divisor / 100 else (divisor, name)
+    return common(amounts, column.kind)
 
 
 def _cell(column: Column, cell: Cell, unit: tuple[float, str] | None) -> dict[str, Any]:
@@ -202,7 +203,12 @@ def _cell(column: Column, cell: Cell, unit: tuple[float, str] | None) -> dict[st
     if isinstance(cell, Quantity):
         text = interval(cell.value, cell.unit, cell.n, cell.low, cell.high, unit)
         head, _, rest = text.partition(" (")
-        return {"kind": "quantity", "text": head, "rest": f"({rest}" if rest else "", "sort": cell.value}
+        return {
+            "kind": "quantity",
+            "text": head,
+            "rest": f"({rest}" if rest else "",
+            "sort": cell.value,
+        }
     if column.kind in _NUMERIC and isinstance(cell, int | float):
         divisor, name = unit or scale([cell], column.kind)
         text = f"{number(cell, divisor, column.kind)} {name}".rstrip()

@@ -157,9 +157,7 @@ def _opportunities(document: Document) -> list[str]:
     section = document.section("opportunities")
     lines = _statements(section.statements)
     for place, card in enumerate(document.opportunities[:_OPPORTUNITIES], start=1):
-        ceiling = (
-            "without limit" if card.ceiling.value is None else f"+{_quantity(card.ceiling)}"
-        )
+        ceiling = "without limit" if card.ceiling.value is None else f"+{_quantity(card.ceiling)}"
         lines += [
             f"### {place}. {_text(card.title)}",
             "",

@@ -69,7 +69,7 @@ def summary(document: Document) -> str:
         top = f"top: {card.title} (ceiling {_ceiling(card.ceiling)})"
     return _ascii(
         f"gapscope: {noun} {_quantity(verdict.step)}, compute {value(verdict.compute.value, 'ns')}, "
-        f"rank {verdict.rank} of {document.header.rank_count} captured\n"
+        f"rank {verdict.rank} ({document.header.rank_count} captured)\n"
         f"gapscope: without compute: {split}; blocking is "
         f"{'a lower' if verdict.blocking_bound == 'lower' else 'an upper'} bound\n"
         f"gapscope: {top}; capture quality: {checks}"
@@ -126,7 +126,9 @@ def _quality(document: Document) -> list[str]:
             continue
         who = "run" if entry["ranks"] == "run" else f"rank {entry['ranks']}"
         lines += _wrap(
-            f"{entry['check_name']} ({who}): {entry['detail']}", "        ", f"  {entry['status']:<6}"
+            f"{entry['check_name']} ({who}): {entry['detail']}",
+            "        ",
+            f"  {entry['status']:<6}",
         )
         if entry["forbids"]:
             lines += _wrap(f"prevents: {entry['forbids']}", "        ")
@@ -141,9 +143,13 @@ def _steps(document: Document) -> list[str]:
     if not found:
         return []
     table = found[0]
-    lines = ["", f"  {'rank':>4} {'step':>5}" + "".join(
-        f"{name:>11}" for name in ("step", "compute", "starved", "blocking", "stalled", "tail")
-    )]
+    lines = [
+        "",
+        f"  {'rank':>4} {'step':>5}"
+        + "".join(
+            f"{name:>11}" for name in ("step", "compute", "starved", "blocking", "stalled", "tail")
+        ),
+    ]
     for row in table.rows[:20]:
         entry = {c.key: cell for c, cell in zip(table.columns, row, strict=True)}
         amounts: list[float | None] = []

@@ -76,7 +76,7 @@ def _header(known: facts.Facts) -> Header:
         ("tool", listed(distinct("tool_version"))),
         ("CUDA driver", listed(distinct("cuda_driver"))),
         ("NCCL", listed(distinct("nccl_version"))),
-        ("steps from", listed(_anchors(known))),
+        ("steps from", listed(sorted(set(known.anchors.values())))),
     ]
     for row in known.ranks[:16]:
         digest = row["source_digest"] or "no digest"
@@ -92,8 +92,3 @@ def _header(known: facts.Facts) -> Header:
         rank_count=len(known.ranks),
         facts=tuple((label, text) for label, text in pairs if text),
     )
-
-
-def _anchors(known: facts.Facts) -> list[str]:
-    rows = known.rows("SELECT DISTINCT source FROM v1.step ORDER BY source")
-    return [row["source"] for row in rows]

@@ -163,4 +163,3 @@ def used(
     """The claims that this document makes, in registry order."""
     named = {claim for claim, _ in references(verdict, sections, opportunities)}
     return tuple(claim for claim in CLAIMS.values() if claim.id in named)
-

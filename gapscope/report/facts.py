@@ -35,6 +35,7 @@ class Facts:
     waits: dict[int, Row]
     focus: Row | None
     window: queries.Window | None
+    anchors: dict[int, str]
 
     def rows(self, query: str) -> list[Row]:
         """Rows of one more query."""
@@ -44,6 +45,20 @@ class Facts:
     def noun(self) -> str:
         """What a window is called in a sentence."""
         return "step" if self.projection == "device" else "capture"
+
+    @property
+    def usual(self) -> str:
+        """The window that stands for a rank, in a sentence."""
+        return "median step" if self.projection == "device" else "capture"
+
+    @property
+    def is_inferred(self) -> bool:
+        """Whether the steps of the rank in focus are a period that only recurred."""
+        return (
+            self.focus is not None
+            and self.projection == "device"
+            and self.anchors.get(self.focus["rank"], "").endswith("_sequence")
+        )
 
 
 def load(run: Run) -> Facts:
@@ -77,6 +92,7 @@ def load(run: Run) -> Facts:
         waits={row["rank"]: row for row in rows(queries.WAITS)},
         focus=focus,
         window=window,
+        anchors={row["rank"]: row["source"] for row in rows(queries.ANCHORS)},
     )
 
 

@@ -27,7 +27,7 @@ _LAUNCH = _Advice(
     "late launches",
     "The device had no compute op to run because the launching thread had not issued it yet.",
     (
-        "Replay the step as a CUDA graph, or `torch.compile` with `mode=\"reduce-overhead\"`.",
+        'Replay the step as a CUDA graph, or `torch.compile` with `mode="reduce-overhead"`.',
         "Launch fewer, larger kernels: fused or foreach optimizers, fused norms, `torch.compile`.",
         "Keep the launching thread free: no `.item()`, `.cpu()`, logging or data loading on it; "
         "section 3 shows its calls.",
@@ -109,6 +109,9 @@ _TAIL = _Advice(
     ("Move the closing communication, copies or checkpoint beside compute of the next step.",),
     "The window is cut at the end of the capture.",
 )
+
+# From this share of a class on, one piece is the finding.
+_ONE_PIECE = 0.8
 
 _BY_CLASS = {
     "launch_starved": _LAUNCH,
@@ -230,6 +233,14 @@ def _evidence(
                 "split",
             )
         )
+        if piece["piece_count"] > 1 and piece["max_share"] >= _ONE_PIECE:
+            said.append(
+                Statement(
+                    f"One piece is {value(piece['max_share'], 'share')} of it: look at that one "
+                    "first, it may be an accident of the capture.",
+                    "split",
+                )
+            )
     if absent_class == "launch_starved":
         see.append("pacing")
         see.append("api-calls")

@@ -51,9 +51,9 @@ def concerns(facts: Facts, row: Row) -> bool:
 
 def section(facts: Facts) -> Section:
     """Checks, worst first, and who was captured."""
-    said = [
-        f"{plural(count, 'check')} {status}" for status, count in counts(facts) if count
-    ] or ["no check ran"]
+    said = [f"{plural(count, 'check')} {status}" for status, count in counts(facts) if count] or [
+        "no check ran"
+    ]
     statements = [Statement(f"{', '.join(said)}.", "capture")]
     for ranks in facts.shared:
         statements.append(

@@ -53,6 +53,12 @@ GROUP BY device_uuid
 HAVING count(*) > 1
 ORDER BY min(rank)"""
 
+ANCHORS = """\
+SELECT rank, any_value(source) AS source
+FROM v1.step
+GROUP BY rank
+ORDER BY rank"""
+
 STEPS = """\
 SELECT
     b.rank, b.step_id, s.label, b.step_ns, b.compute_ns,
@@ -162,7 +168,9 @@ class Window:
     @property
     def where(self) -> str:
         """The condition that selects it in every view of that grain."""
-        return f"rank = {self.rank} AND projection = '{self.projection}' AND step_id = {self.step_id}"
+        return (
+            f"rank = {self.rank} AND projection = '{self.projection}' AND step_id = {self.step_id}"
+        )
 
 
 def _of_steps(projection: str) -> str:
@@ -274,6 +282,7 @@ SELECT
     sum(dur_ns)::BIGINT AS total_ns,
     quantile_disc(dur_ns, 0.5) AS median_ns,
     max(dur_ns) AS max_ns,
+    max(dur_ns) / sum(dur_ns) AS max_share,
     count(*) FILTER (WHERE dur_ns < 30000)::BIGINT AS short_count,
     coalesce(sum(dur_ns) FILTER (WHERE dur_ns < 30000), 0)::BIGINT AS short_ns
 FROM v1.absent_piece

@@ -38,6 +38,8 @@ def section(facts: Facts, copies: list[Row]) -> Section:
                     "classes",
                 )
             )
+    else:
+        statements.append(Statement("No rank is budgeted.", "capture"))
     missing = (NO_SKEW,) if len(facts.ranks) > 1 else ()
     return Section(
         id="ranks",
@@ -59,7 +61,7 @@ def _spread(facts: Facts) -> list[Statement]:
     by_compute = sorted(facts.summary, key=lambda row: (row["compute_ns"], row["rank"]))
     said = [
         Statement(
-            f"Median {facts.noun}s run from {value(by_step[0]['step_ns'], 'ns')} (rank "
+            f"{facts.usual.capitalize()}s last from {value(by_step[0]['step_ns'], 'ns')} (rank "
             f"{by_step[0]['rank']}) to {value(by_step[-1]['step_ns'], 'ns')} (rank "
             f"{by_step[-1]['rank']}); compute in them from "
             f"{value(by_compute[0]['compute_ns'], 'ns')} (rank {by_compute[0]['rank']}) to "
@@ -143,7 +145,8 @@ def _rank_table(facts: Facts) -> Table:
     return table(
         "ranks-table",
         "Ranks",
-        f"Median {facts.noun} of each rank (n, smallest to largest); longest without compute first.",
+        f"{facts.usual.capitalize()} of each rank (n, smallest to largest); longest without compute "
+        "first.",
         "ranks",
         queries.summary(facts.projection),
         rows,

@@ -97,10 +97,14 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
         return _withheld(refusal or Statement("No verdict: no budget exists.", "capture"))
     focus = facts.focus
     parts = {name: quantity(focus, name) for name in _LABELS}
-    split = ", ".join(f"{label} {value(parts[name].value, 'ns')}" for name, label in _LABELS.items())
+    split = ", ".join(
+        f"{label} {value(parts[name].value, 'ns')}" for name, label in _LABELS.items()
+    )
     share = value(focus["compute_share"], "share")
     step = quantity(focus, "step")
     window = "A step takes" if facts.projection == "device" else "The whole capture lasts"
+    if facts.is_inferred:
+        window = "A recurring period, taken for a step, lasts"
     headline = Statement(
         f"{window} {text(step)} on rank {focus['rank']}; compute runs {share} of it and is absent "
         f"{value(focus['compute_absent_ns'], 'ns')}: {split}.",
@@ -112,10 +116,15 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
         headline=headline,
         statements=(
             _basis(facts),
+            *_anchor(facts),
             *_worst_rank(facts),
             *_copy_bound(facts, copies),
             *_findings(opportunities, facts),
-            *([Statement(why, "bound-of-blocking")] if focus["blocking_ns"] or bound == "lower" else []),
+            *(
+                [Statement(why, "bound-of-blocking")]
+                if focus["blocking_ns"] or bound == "lower"
+                else []
+            ),
             *_shared(facts),
             *_caveats(facts),
         ),
@@ -190,6 +199,21 @@ def _basis(facts: Facts) -> Statement:
     )
 
 
+def _anchor(facts: Facts) -> list[Statement]:
+    if facts.focus is None or facts.projection != "device":
+        return []
+    source = facts.anchors.get(facts.focus["rank"], "unknown")
+    if facts.is_inferred:
+        return [
+            Statement(
+                f"No range marks the steps: `{source}` recurred, and its period may be a layer or "
+                "a micro-batch instead of a step.",
+                "anchor",
+            )
+        ]
+    return [Statement(f"Steps are those of the anchor `{source}`.", "anchor")]
+
+
 def _worst_rank(facts: Facts) -> list[Statement]:
     if len(facts.summary) < 2:
         return []
@@ -197,7 +221,7 @@ def _worst_rank(facts: Facts) -> list[Statement]:
     return [
         Statement(
             f"Of {plural(len(facts.summary), 'rank')}, rank {worst['rank']} has compute absent "
-            f"longest in its median {facts.noun} ({value(worst['compute_absent_ns'], 'ns')}), rank "
+            f"longest in its {facts.usual} ({value(worst['compute_absent_ns'], 'ns')}), rank "
             f"{least['rank']} shortest ({value(least['compute_absent_ns'], 'ns')}).",
             "ranks",
         )

@@ -120,6 +120,8 @@ def create(
         con.execute(f"ATTACH {database} AS run (STORAGE_VERSION '{STORAGE_VERSION}')")
         con.execute("USE run")
         con.execute(f"SET VARIABLE gapscope_run = {_quoted(run_directory)}")
+        # One transaction: hundreds of statements, one write to disk.
+        con.execute("BEGIN")
         con.execute("CREATE SCHEMA v1")
         con.execute(_RUN_OPTION)
         con.execute(_AUDIT_RESULT)
@@ -146,6 +148,7 @@ def create(
             comment(con, view, "TABLE" if view.materialise == "run" else "VIEW")
         for name in [*TABLES, *(view.short_name for view in all_views())]:
             con.execute(f'CREATE VIEW main."{name}" AS FROM {SQL_VERSION}."{name}"')
+        con.execute("COMMIT")
         con.execute("USE memory")
         con.execute("DETACH run")
     finally:

@@ -77,6 +77,7 @@ boundary AS (
         end_ns AS at_ns,
         -1 AS delta
     FROM layered
+    WHERE end_ns < 4000000000000000000
 ),
 
 -- At one instant: ends before starts, inner ends first, outer starts first.

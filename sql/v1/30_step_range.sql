@@ -163,7 +163,11 @@ period AS (
         count(*) AS occurrences
     FROM spaced AS s
     GROUP BY s.rank, s.source, s.name
-    HAVING count(*) >= 3 AND min(s.spacing) = max(s.spacing) AND min(s.spacing) >= 2
+    HAVING
+        count(*) >= 3
+        AND min(s.spacing) = max(s.spacing)
+        -- A handful of kernels that alternate is no training step.
+        AND min(s.spacing) >= CASE WHEN s.source = 'kernel_sequence' THEN 20 ELSE 2 END
     QUALIFY
         row_number() OVER (
             PARTITION BY s.rank, s.source ORDER BY min(s.spacing) DESC, min(s.pos)

@@ -118,18 +118,17 @@ whole_run AS (
 of_rank AS (
     SELECT
         rank,
-        'rank_identity' AS check_name,
-        CASE
-            WHEN rank_source = 'provisional' THEN 'warn'
-            WHEN rank_source = 'file name' THEN 'info'
-            ELSE 'ok'
-        END AS status,
+        'rank_number' AS check_name,
+        CASE WHEN rank_source = 'provisional' THEN 'warn' ELSE 'info' END AS status,
         CASE
             WHEN rank_source = 'provisional' THEN 'the source does not state its rank; the number is provisional'
-            ELSE 'rank from ' || rank_source
+            ELSE 'the rank number is ' || CASE
+                WHEN rank_source = 'declared' THEN 'declared' ELSE 'taken from the file name'
+            END
         END AS detail,
         CASE WHEN rank_source = 'provisional' THEN 'which rank of the job this is' END AS forbids
     FROM v1.rank
+    WHERE rank_source IN ('provisional', 'file name', 'declared')
     UNION ALL
     SELECT
         rank,
