@@ -87,7 +87,7 @@ def interval(
     high: float | None,
     at: tuple[float, str] | None = None,
 ) -> str:
-    """A value with what it stands for: `194.5 ms (n=3, 191.7–195.3)`."""
+    """A value with what it stands for: `194.5 ms (n=3, 191.7-195.3)`, with an en dash."""
     if amount is None:
         return NOTHING
     divisor, name = at or scale([amount, low, high], unit)

@@ -40,7 +40,15 @@ def demo(
     if run.exists() and (is_again or force):
         output.say(f"replacing `{run}`", quiet=quiet)
     sources = sorted(SAMPLE.glob("*.json.gz"))
-    result = run_ingest(sources, run, force=force or is_again, no_progress=no_progress, quiet=quiet)
+    result = run_ingest(
+        sources,
+        run,
+        force=force or is_again,
+        # Two small files: starting processes would take longer than reading them.
+        workers=1,
+        no_progress=no_progress,
+        quiet=quiet,
+    )
 
     from gapscope.run import open_run
 

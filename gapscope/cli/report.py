@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gapscope.report.document import Document
 
 # What marks a report as ours, near the start of the file.
-_MARK = "<title>GapScope: "
+_MARK = '<meta name="generator" content="GapScope'
 _HEAD_BYTES = 4096
 
 
@@ -118,7 +118,7 @@ def summary_lines(document: Document) -> list[str]:
     parts = [
         f"{label} {units.value(quantity.value, quantity.unit)}"
         for label, quantity in (
-            ("step", verdict.step),
+            ("capture" if verdict.window == "capture" else "step", verdict.step),
             ("compute", verdict.compute),
             ("launch-starved", verdict.launch_starved),
             ("blocking", verdict.blocking),

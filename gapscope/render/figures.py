@@ -13,7 +13,7 @@ from gapscope.report.document import Gantt, HeatMap, Waterfall
 from gapscope.units import scale, value
 
 if TYPE_CHECKING:
-    from gapscope.report.document import Figure
+    from gapscope.report.document import Bar, Figure
 
 _GUTTER = 118
 _WIDTH = 1000
@@ -72,8 +72,11 @@ def gantt_svg(figure: Gantt) -> str:
             f"M{x:.1f} {y}h{width:.1f}v{_LANE - 6}h-{width:.1f}z"
         )
     parts = [
-        f'<svg class="gantt" viewBox="0 0 {_WIDTH} {height}" role="img" '
-        f'aria-labelledby="{figure.id}-t"><title id="{figure.id}-t">{escape(figure.caption)}</title>'
+        (
+            f'<svg class="gantt" viewBox="0 0 {_WIDTH} {height}" role="img" '
+            f'aria-labelledby="{figure.id}-t">'
+            f'<title id="{figure.id}-t">{escape(figure.caption)}</title>'
+        )
     ]
     for index, row in enumerate(figure.rows):
         y = index * _LANE
@@ -101,6 +104,16 @@ def gantt_svg(figure: Gantt) -> str:
     return "".join([*parts, "</svg>"])
 
 
+def bar_svg(bar: Bar, figure: Waterfall) -> str:
+    """One bar of a waterfall. Browsers clamp coordinates far below the nanoseconds of a step."""
+    whole = max(figure.bars[0].value_ns, 1)
+    return (
+        '<svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="c-{time_class(bar.time_class).name}" x="{1000 * bar.base_ns / whole:.2f}" '
+        f'y="0" width="{1000 * bar.value_ns / whole:.2f}" height="10"/></svg>'
+    )
+
+
 def heat_svg(figure: HeatMap) -> str:
     """A grid of cells; opacity is the share, from zero to the largest."""
     columns = max(len(figure.steps), 1)
@@ -109,8 +122,11 @@ def heat_svg(figure: HeatMap) -> str:
     height = lane * len(figure.ranks) + 24
     top = figure.high or 1.0
     parts = [
-        f'<svg class="heat" viewBox="0 0 {_WIDTH} {height}" role="img" '
-        f'aria-labelledby="{figure.id}-t"><title id="{figure.id}-t">{escape(figure.caption)}</title>'
+        (
+            f'<svg class="heat" viewBox="0 0 {_WIDTH} {height}" role="img" '
+            f'aria-labelledby="{figure.id}-t">'
+            f'<title id="{figure.id}-t">{escape(figure.caption)}</title>'
+        )
     ]
     for index, rank in enumerate(figure.ranks):
         y = index * lane

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     import jinja2
     from markupsafe import Markup
 
-    from gapscope.report.document import Cell, Column, Document, Figure, Table
+    from gapscope.report.document import Bar, Cell, Column, Document, Figure, Table
 
 SIZE_LIMIT = 3_000_000
 
 _NUMERIC = frozenset({"ns", "B", "share", "GB/s", "1/ms", "count"})
 _SHORT_NAME = 32
 _LONG_NAME = 120
+# A line must not break between a number and its unit.
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[KMGT]i?B|B|GB/s|1/ms)(?![\w/]))")
 _BREAK = re.compile(r"(::|,)")
 
 
@@ -108,6 +110,7 @@ def _environment() -> jinja2.Environment:
         percent=lambda share: value(share, "share"),
         numeric=lambda column: column.kind in _NUMERIC,
         svg=svg,
+        bar=bar,
         legend=figures.legend,
         kind=_kind,
         color=lambda name: figures.time_class(name).name,
@@ -128,6 +131,13 @@ def svg(figure: Figure) -> Markup:
     if isinstance(figure, HeatMap):
         text = figures.heat_svg(figure)
     return Markup(text)  # noqa: S704
+
+
+def bar(item: Bar, figure: Waterfall) -> Markup:
+    """The bar of one row of a waterfall's table."""
+    from markupsafe import Markup
+
+    return Markup(figures.bar_svg(item, figure))  # noqa: S704
 
 
 def quantity(amount: Quantity) -> str:
@@ -160,7 +170,7 @@ def rich(text: str) -> Markup:
     """A sentence; what stands in backticks becomes code."""
     from markupsafe import Markup
 
-    parts = text.split("`")
+    parts = _UNIT.sub("\u00a0", text).split("`")
     if len(parts) % 2 == 0:
         return Markup(escape(text))  # noqa: S704
     return Markup(  # noqa: S704
@@ -199,7 +209,8 @@ def _unit(column: Column, column_cells: Sequence[Cell]) -> tuple[float, str] | N
 
 def _cell(column: Column, cell: Cell, unit: tuple[float, str] | None) -> dict[str, Any]:
     if cell is None:
-        return {"kind": "none", "text": "n/a", "sort": None}
+        text = "n/a" if column.kind in _NUMERIC else "–"  # noqa: RUF001
+        return {"kind": "none", "text": text, "sort": None}
     if isinstance(cell, Quantity):
         text = interval(cell.value, cell.unit, cell.n, cell.low, cell.high, unit)
         head, _, rest = text.partition(" (")

@@ -64,7 +64,7 @@ def _text(text: str) -> str:
 def _plain(text: str) -> str:
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # A letter behind @ or # would call a person or an issue.
-    escaped = re.sub(r"([@#])(?=\w)", "\\1​", escaped)
+    escaped = re.sub(r"([@#])(?=\w)", "\\1\u200b", escaped)
     return re.sub(r"([\\*_\[\]|~])", r"\\\1", escaped)
 
 
@@ -161,8 +161,10 @@ def _opportunities(document: Document) -> list[str]:
         lines += [
             f"### {place}. {_text(card.title)}",
             "",
-            f"Ceiling {ceiling} throughput; {_quantity(card.time)}, "
-            f"{value(card.step_share, 'share')} of the window. {_text(card.mechanism.text)}",
+            (
+                f"Ceiling {ceiling} throughput; {_quantity(card.time)}, "
+                f"{value(card.step_share, 'share')} of the window. {_text(card.mechanism.text)}"
+            ),
             "",
             *(f"- {_text(item.text)}" for item in card.evidence),
             *(f"- Try: {_text(item)}" for item in card.what_to_try),

@@ -68,7 +68,8 @@ def summary(document: Document) -> str:
         card = document.opportunities[0]
         top = f"top: {card.title} (ceiling {_ceiling(card.ceiling)})"
     return _ascii(
-        f"gapscope: {noun} {_quantity(verdict.step)}, compute {value(verdict.compute.value, 'ns')}, "
+        f"gapscope: {noun} {_quantity(verdict.step)}, "
+        f"compute {value(verdict.compute.value, 'ns')}, "
         f"rank {verdict.rank} ({document.header.rank_count} captured)\n"
         f"gapscope: without compute: {split}; blocking is "
         f"{'a lower' if verdict.blocking_bound == 'lower' else 'an upper'} bound\n"

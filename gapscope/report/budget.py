@@ -18,7 +18,7 @@ _STEP_COLUMNS = (
     Column("rank", "rank", "id"),
     Column("step_id", "step", "id"),
     Column("label", "label", "code"),
-    Column("step_ns", "step", "ns"),
+    Column("step_ns", "step time", "ns"),
     Column("compute_ns", "compute", "ns", "union of compute kernels and opaque graphs"),
     Column("launch_starved_ns", "launch-starved", "ns", "the next compute op was not issued yet"),
     Column("blocking_ns", "blocking", "ns", "issued; its latest recorded producer still ran"),
@@ -33,7 +33,10 @@ _STEP_COLUMNS = (
 )
 
 # Rows of one table; more are one query away.
-ROW_LIMIT = 400
+ROW_LIMIT = 200
+
+# Timelines beside that of the rank in focus: as many as the budget of boxes can still show.
+_OTHER_TIMELINES = (gantt.MARK_BUDGET - gantt.MARK_LIMIT) // gantt.MARK_FLOOR
 
 
 def section(facts: Facts) -> Section:
@@ -55,7 +58,6 @@ def section(facts: Facts) -> Section:
 
 
 def _statements(facts: Facts) -> list[Statement]:
-    assert facts.window is not None
     said = [
         Statement(
             "Times are lengths of unions of intervals on the device; step = compute + "
@@ -77,6 +79,14 @@ def _statements(facts: Facts) -> list[Statement]:
                 "window",
             )
         )
+    if len(facts.summary) > 1 + _OTHER_TIMELINES:
+        said.append(
+            Statement(
+                f"Timelines are those of {1 + _OTHER_TIMELINES} of {len(facts.summary)} ranks: "
+                "where compute is absent longest.",
+                "split",
+            )
+        )
     empty = [row["rank"] for row in facts.op_counts if not row["op_count"]]
     if empty:
         said.append(
@@ -90,17 +100,12 @@ def _statements(facts: Facts) -> list[Statement]:
 
 
 def _figures(facts: Facts) -> tuple[Figure, ...]:
-    assert facts.window is not None
-    assert facts.focus is not None
     figures: list[Figure] = []
-    first = gantt.figure(
-        facts, facts.window, facts.focus["step_ns"], gantt.MARK_LIMIT, is_open=True
-    )
+    first = gantt.figure(facts, facts.at, facts.top["step_ns"], gantt.MARK_LIMIT, is_open=True)
     if first is not None:
         figures.append(first)
-    others = facts.summary[1:]
     room = gantt.MARK_BUDGET - gantt.MARK_LIMIT
-    shown = others[: room // gantt.MARK_FLOOR]
+    shown = facts.summary[1 : 1 + _OTHER_TIMELINES]
     for row in shown:
         window = queries.Window(row["rank"], facts.projection, row["median_step_id"])
         limit = min(gantt.MARK_LIMIT, room // len(shown))
@@ -112,8 +117,7 @@ def _figures(facts: Facts) -> tuple[Figure, ...]:
 
 def waterfall(facts: Facts) -> Waterfall:
     """The first figure: the median step of the rank in focus, part by part."""
-    assert facts.window is not None
-    query = queries.budget(facts.window)
+    query = queries.budget(facts.at)
     parts = facts.rows(query)[0]
     step = parts["step_ns"]
     bars = [Bar("observed", "observed", 0, step, 1.0)]
@@ -131,15 +135,15 @@ def waterfall(facts: Facts) -> Waterfall:
     if top != 0:
         raise GapscopeError(
             "budget-does-not-close",
-            f"step_budget of rank {facts.window.rank}, step {facts.window.step_id} misses {top} ns",
+            f"step_budget of rank {facts.at.rank}, step {facts.at.step_id} misses {top} ns",
             "report this: it is a bug in GapScope; `gapscope doctor` names the failing audit",
         )
     largest = max(bars[1:5], key=lambda bar: bar.value_ns)
-    noun = f"step {facts.window.step_id}" if facts.projection == "device" else "the capture"
+    noun = f"step {facts.at.step_id}" if facts.projection == "device" else "the capture"
     return Waterfall(
         id="waterfall",
         title="From the observed step down to compute",
-        caption=f"{value(step, 'ns')} of {noun} on rank {facts.window.rank}: compute "
+        caption=f"{value(step, 'ns')} of {noun} on rank {facts.at.rank}: compute "
         f"{value(parts['compute_ns'], 'ns')}; the largest part without compute is {largest.label}, "
         f"{value(largest.value_ns, 'ns')} ({value(largest.share, 'share')}).",
         bars=tuple(bars),
@@ -149,8 +153,7 @@ def waterfall(facts: Facts) -> Waterfall:
 
 
 def _tables(facts: Facts) -> tuple[Table, ...]:
-    assert facts.window is not None
-    window = facts.window
+    window = facts.at
     where = (
         f"step {window.step_id} of rank {window.rank}"
         if facts.projection == "device"
@@ -276,8 +279,7 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
 
 
 def _step_table(facts: Facts) -> Table:
-    assert facts.window is not None
-    focus = facts.window.rank
+    focus = facts.at.rank
     if facts.projection == "capture" and not facts.steps:
         query, rows = queries.CAPTURE, facts.rows(queries.CAPTURE)
         title, caption = "Whole capture, by rank", "No step was recognised: one row a rank."
@@ -312,8 +314,7 @@ def _step_id(row: Row, focus: int) -> str:
 
 
 def _pacing_table(facts: Facts, where: str) -> Table:
-    assert facts.window is not None
-    query = queries.pacing(facts.window)
+    query = queries.pacing(facts.at)
     return table(
         "pacing",
         f"Launch pacing, {where}",

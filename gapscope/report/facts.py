@@ -42,6 +42,20 @@ class Facts:
         return self.run.sql(query).to_dicts()
 
     @property
+    def top(self) -> Row:
+        """`focus`, where a caller knows that there is one."""
+        if self.focus is None:
+            raise LookupError("no rank of this run has a budget")
+        return self.focus
+
+    @property
+    def at(self) -> queries.Window:
+        """`window`, where a caller knows that there is one."""
+        if self.window is None:
+            raise LookupError("no rank of this run has a budget")
+        return self.window
+
+    @property
     def noun(self) -> str:
         """What a window is called in a sentence."""
         return "step" if self.projection == "device" else "capture"

@@ -42,8 +42,8 @@ def figure(
     if shared:
         notes.append(
             f"{plural(sum(shared), 'item')} shorter than {value(grain, 'ns')} share "
-            f"{plural(len(shared), 'box', 'boxes')}: a box spans its first start to its last end and "
-            "takes name and colour of its longest item."
+            f"{plural(len(shared), 'box', 'boxes')}: a box spans its first start to its last end "
+            "and takes name and colour of its longest item."
         )
     notes.append(
         "Host calls are those of the threads that launch, inside this window; the tracer's clock "
@@ -53,9 +53,9 @@ def figure(
     return Gantt(
         id=f"gantt-rank-{window.rank}",
         title=f"Timeline of {noun}, rank {window.rank}",
-        caption=f"{noun[0].upper()}{noun[1:]} of rank {window.rank}, {value(length_ns, 'ns')}: where "
-        "compute is absent and why (first row), what each stream ran, what the launching threads "
-        "called.",
+        caption=f"{noun[0].upper()}{noun[1:]} of rank {window.rank}, {value(length_ns, 'ns')}: "
+        "where compute is absent and why (first row), what each stream ran, what the "
+        "launching threads called.",
         rank=window.rank,
         step_id=window.step_id,
         window_ns=length_ns,

@@ -55,14 +55,14 @@ def section(facts: Facts) -> Section:
         "no check ran"
     ]
     statements = [Statement(f"{', '.join(said)}.", "capture")]
-    for ranks in facts.shared:
-        statements.append(
-            Statement(
-                f"Ranks {ranks} share one device: they contend for it, so no budget below is that "
-                "of a rank that has its device to itself.",
-                "capture",
-            )
+    statements += [
+        Statement(
+            f"Ranks {ranks} share one device: they contend for it, so no budget below is that "
+            "of a rank that has its device to itself.",
+            "capture",
         )
+        for ranks in facts.shared
+    ]
     return Section(
         id="quality",
         title="Capture quality",

@@ -79,12 +79,14 @@ FROM v1.step_budget
 WHERE projection = 'capture'
 ORDER BY rank"""
 
-# The resolved share of stream waits decides whether blocking is a lower or an upper bound.
+# The resolved share of stream waits decides whether blocking is a lower or an upper bound. A wait
+# on a known record of a stream without an earlier op is resolved: there is nothing to wait for.
 WAITS = """\
 SELECT
     rank,
     count(DISTINCT wait_id)::BIGINT AS wait_count,
-    count(DISTINCT wait_id) FILTER (WHERE producer_op_id IS NOT NULL)::BIGINT AS resolved_count,
+    count(DISTINCT wait_id) FILTER (WHERE producer_op_id IS NOT NULL OR is_recorded)::BIGINT
+        AS resolved_count,
     wait_count - resolved_count AS unresolved_count,
     unresolved_count / wait_count AS unresolved_share
 FROM v1.event_edge
@@ -258,7 +260,8 @@ FROM v1.step_window AS w
 INNER JOIN v1.blame_chain AS c
     ON w.rank = c.rank AND w.start_ns < c.end_ns AND w.end_ns > c.start_ns
 LEFT JOIN v1.op AS o ON c.rank = o.rank AND c.op_id = o.op_id
-WHERE w.rank = {window.rank} AND w.projection = '{window.projection}' AND w.step_id = {window.step_id}
+WHERE w.rank = {window.rank}
+    AND w.projection = '{window.projection}' AND w.step_id = {window.step_id}
 GROUP BY {columns}
 ORDER BY blamed_ns DESC, {columns}"""
 
@@ -302,7 +305,8 @@ SELECT
     / any_value(w.end_ns - w.start_ns) AS step_share
 FROM v1.step_window AS w
 INNER JOIN v1.op AS o ON w.rank = o.rank AND w.start_ns < o.end_ns AND w.end_ns > o.start_ns
-WHERE w.rank = {window.rank} AND w.projection = '{window.projection}' AND w.step_id = {window.step_id}
+WHERE w.rank = {window.rank}
+    AND w.projection = '{window.projection}' AND w.step_id = {window.step_id}
 GROUP BY o.name, o.time_class, o.op_class, o.rule_id
 HAVING step_share > 0.01
 ORDER BY volume_ns DESC, o.name, o.time_class, o.op_class, o.rule_id"""
@@ -354,7 +358,9 @@ WITH frame AS (
     WHERE {window.where}
 ),
 item AS (
-    SELECT 0 AS lane, 0 AS lane_id, start_ns, end_ns, absent_class AS time_class, absent_class AS name
+    SELECT
+        0 AS lane, 0 AS lane_id, start_ns, end_ns,
+        absent_class AS time_class, absent_class AS name
     FROM v1.absent_piece
     WHERE {window.where}
     UNION ALL

@@ -145,8 +145,8 @@ def _rank_table(facts: Facts) -> Table:
     return table(
         "ranks-table",
         "Ranks",
-        f"{facts.usual.capitalize()} of each rank (n, smallest to largest); longest without compute "
-        "first.",
+        f"{facts.usual.capitalize()} of each rank (n, smallest to largest); longest without "
+        "compute first.",
         "ranks",
         queries.summary(facts.projection),
         rows,
@@ -166,7 +166,8 @@ def _tables(
             table(
                 "communication",
                 "Communication kernels, all ranks, whole capture",
-                "Durations contain waiting for other ranks; the shortest is nearest to the transfer.",
+                "Durations contain waiting for other ranks; the shortest is nearest to "
+                "the transfer.",
                 "transfers",
                 queries.COMMUNICATION,
                 communication,
@@ -185,7 +186,8 @@ def _tables(
             table(
                 "collectives",
                 "Collective calls, all ranks, whole capture",
-                "As the framework recorded them; durations are those of the device ops they lead to.",
+                "As the framework recorded them; durations are those of the device ops that "
+                "they lead to.",
                 "transfers",
                 queries.COLLECTIVES,
                 collectives,

@@ -35,7 +35,7 @@ def blocking_bound(facts: Facts) -> tuple[str, str]:
     """`lower` or `upper`, and why, for the rank in focus."""
     if facts.focus is None:
         return "", ""
-    wait = facts.waits.get(facts.focus["rank"])
+    wait = facts.waits.get(facts.top["rank"])
     doubts = [
         row
         for row in facts.quality
@@ -46,14 +46,14 @@ def blocking_bound(facts: Facts) -> tuple[str, str]:
     ]
     if wait is None and doubts:
         return "lower", (
-            "Blocking is a lower bound: the capture records no stream wait that could be followed "
-            "to its producer, and such waiting counts as stalled."
+            "Blocking is a lower bound: the capture records no stream wait that could be "
+            "followed to its producer, and such waiting counts as stalled."
         )
     if wait is not None and doubts:
         return "lower", (
-            f"Blocking is a lower bound: {wait['unresolved_count']:,} of {wait['wait_count']:,} stream "
-            f"waits ({value(wait['unresolved_share'], 'share')}) lead to no producing op, and their "
-            "waiting counts as stalled."
+            f"Blocking is a lower bound: {wait['unresolved_count']:,} of "
+            f"{wait['wait_count']:,} stream waits ({value(wait['unresolved_share'], 'share')}) "
+            "lead to no producing op, and their waiting counts as stalled."
         )
     known = "no stream wait is recorded"
     if wait is not None:
@@ -78,7 +78,7 @@ def largest_copy(facts: Facts, copies: list[Row]) -> str:
     """The copy direction with the largest volume on the rank in focus, in words."""
     if facts.focus is None:
         return ""
-    own = [r for r in copies if r["rank"] == facts.focus["rank"] and r["kind"] == "memcpy"]
+    own = [r for r in copies if r["rank"] == facts.top["rank"] and r["kind"] == "memcpy"]
     if not own:
         return ""
     top = own[0]
@@ -111,6 +111,8 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
         "split",
     )
     bound, why = blocking_bound(facts)
+    says_bound = focus["blocking_ns"] or bound == "lower"
+    bounded = [Statement(why, "bound-of-blocking")] if says_bound else []
     return Verdict(
         is_withheld=False,
         headline=headline,
@@ -120,17 +122,14 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
             *_worst_rank(facts),
             *_copy_bound(facts, copies),
             *_findings(opportunities, facts),
-            *(
-                [Statement(why, "bound-of-blocking")]
-                if focus["blocking_ns"] or bound == "lower"
-                else []
-            ),
+            *communication(focus),
+            *bounded,
             *_shared(facts),
             *_caveats(facts),
         ),
         window=facts.projection,
         rank=focus["rank"],
-        step_id=facts.window.step_id,
+        step_id=facts.at.step_id,
         step=step,
         compute=quantity(focus, "compute"),
         launch_starved=parts["launch_starved"],
@@ -179,13 +178,11 @@ def _refusal(facts: Facts) -> Statement | None:
 
 
 def _basis(facts: Facts) -> Statement:
-    assert facts.focus is not None
-    assert facts.window is not None
     if facts.projection == "device":
-        count = facts.focus["step_count"]
+        count = facts.top["step_count"]
         return Statement(
             f"Device projection, {plural(count, 'step')} outside the boundary. The parts are those "
-            f"of the median step, {facts.window.step_id}, and close to the nanosecond.",
+            f"of the median step, {facts.at.step_id}, and close to the nanosecond.",
             "window",
         )
     if facts.steps:
@@ -202,7 +199,7 @@ def _basis(facts: Facts) -> Statement:
 def _anchor(facts: Facts) -> list[Statement]:
     if facts.focus is None or facts.projection != "device":
         return []
-    source = facts.anchors.get(facts.focus["rank"], "unknown")
+    source = facts.anchors.get(facts.top["rank"], "unknown")
     if facts.is_inferred:
         return [
             Statement(
@@ -244,6 +241,19 @@ def _copy_bound(facts: Facts, copies: list[Row]) -> list[Statement]:
     ]
 
 
+def communication(focus: Row) -> list[Statement]:
+    """How much communication the window holds and how much of it nothing else covers."""
+    if not focus["comm_ns"]:
+        return []
+    return [
+        Statement(
+            f"Communication kernels run {value(focus['comm_ns'], 'ns')}, of which "
+            f"{value(focus['exposed_comm_ns'], 'ns')} are exposed: no other device op runs then.",
+            "budget",
+        )
+    ]
+
+
 def _findings(opportunities: tuple[Opportunity, ...], facts: Facts) -> list[Statement]:
     if not opportunities:
         return [
@@ -256,8 +266,9 @@ def _findings(opportunities: tuple[Opportunity, ...], facts: Facts) -> list[Stat
     top = opportunities[0]
     return [
         Statement(
-            f"Largest ceiling: {top.title}, at most {ceiling_text(top.ceiling)} if that time vanished "
-            "and nothing else grew. It is a ceiling, not a forecast, and ceilings do not add.",
+            f"Largest ceiling: {top.title}, at most {ceiling_text(top.ceiling)} if that time "
+            "vanished and nothing else grew. It is a ceiling, not a forecast, and ceilings do not "
+            "add.",
             "ceiling",
         )
     ]

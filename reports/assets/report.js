@@ -102,9 +102,10 @@
     });
     const places = data.rows.map((_, index) => data.rows.length - 1 - index);
     return {
-      height: 70 + 30 * data.rows.length, traces,
+      height: 92 + 30 * data.rows.length, traces,
       layout: layout({
-        barmode: "overlay", dragmode: "zoom", hovermode: "closest", margin: { l: 110, r: 14, t: 8, b: 46 },
+        barmode: "overlay", dragmode: "zoom", hovermode: "closest", margin: { l: 110, r: 14, t: 30, b: 46 },
+        modebar: { bgcolor: "rgba(0,0,0,0)", color: "#7a828a", activecolor: "#0072b2" },
         xaxis: { range: [0, scaled(data.window)], title: { text: data.unit }, gridcolor: faint, zeroline: false },
         yaxis: { tickvals: places, ticktext: data.rows.map(plain), fixedrange: true, range: [-0.6, data.rows.length - 0.4], gridcolor: faint, zeroline: false },
       }),
@@ -148,7 +149,7 @@
       figure.classList.add("upgraded");
       made.layout.height = made.height;
       made.layout.font.color = ink();
-      const settings = { responsive: true, displaylogo: false, displayModeBar: data.kind === "gantt" ? "hover" : false, scrollZoom: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "toImage", "autoScale2d"] };
+      const settings = { responsive: true, displaylogo: false, displayModeBar: data.kind === "gantt" ? "hover" : false, scrollZoom: false, modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]] };
       const drawn = Plotly.newPlot(box, made.traces, made.layout, settings);
       colors.addEventListener("change", () => Plotly.relayout(box, { "font.color": ink() }));
       return drawn;

@@ -11,13 +11,7 @@
 --   time_class  VARCHAR  -  compute, communication or packing.
 --   op_class    VARCHAR  -  Finer class within time_class.
 CREATE OR REPLACE VIEW v1.kernel_rule AS
-SELECT
-    rule_id,
-    (row_number() OVER ())::INTEGER AS priority,
-    pattern,
-    time_class,
-    op_class
-FROM (
+WITH listed (rule_id, pattern, time_class, op_class) AS (
     VALUES
     -- Communication first: a fused communication kernel may carry a compute word in its name.
     ('nccl', '%nccl%', 'communication', 'nccl'),
@@ -142,4 +136,12 @@ FROM (
     ('elementwise_activation', '%act\_and\_mul%', 'compute', 'elementwise'),
     ('elementwise_dropout', '%dropout%', 'compute', 'elementwise'),
     ('unmatched', '%', 'compute', 'other')
-) AS rules (rule_id, pattern, time_class, op_class);
+)
+
+SELECT
+    rule_id,
+    (row_number() OVER ())::INTEGER AS priority,
+    pattern,
+    time_class,
+    op_class
+FROM listed;

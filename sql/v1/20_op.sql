@@ -39,13 +39,39 @@
 -- audit op_issued_before_start:
 --   SELECT o.rank, o.op_id FROM v1.op AS o WHERE o.issued_ns > o.start_ns
 CREATE OR REPLACE VIEW v1.op AS
+-- Sorts come before joins, on as few columns as they need: this view sees every op of a rank.
+WITH ordered AS (
+    SELECT
+        g.rank,
+        g.op_id,
+        g.kind,
+        g.name_id,
+        g.process_id,
+        g.device,
+        g.context,
+        g.stream,
+        g.start_ns,
+        g.end_ns,
+        g.correlation_id,
+        g.graph_node_id,
+        g.bytes,
+        g.copy_kind,
+        g.src_memory,
+        g.dst_memory,
+        lag(g.op_id) OVER on_stream AS previous_op_id,
+        lag(g.end_ns) OVER on_stream AS previous_end_ns
+    FROM v1.gpu_op AS g
+    WHERE g.end_ns > g.start_ns
+    WINDOW on_stream AS (PARTITION BY g.rank, g.stream ORDER BY g.start_ns, g.op_id)
+),
+
 -- One row a correlation id: where a runtime call wraps a driver call of the same id, the outermost counts.
-WITH launch AS (
+launch AS (
     SELECT
         a.rank,
         a.process_id,
         a.correlation_id,
-        coalesce(arg_min(a.call_id, a.start_ns - a.end_ns), min(a.call_id)) AS call_id,
+        min(a.call_id) AS call_id,
         min(a.tid) AS tid,
         min(a.start_ns) AS start_ns,
         max(a.end_ns) AS end_ns
@@ -54,51 +80,66 @@ WITH launch AS (
     GROUP BY a.rank, a.process_id, a.correlation_id
 ),
 
-linked AS (
-    SELECT
-        g.*,
-        l.call_id AS launch_call_id,
-        l.tid AS launch_tid,
-        l.start_ns AS launch_start_ns,
-        l.end_ns AS launch_end_ns
-    FROM v1.gpu_op AS g
-    LEFT JOIN launch AS l
-        ON
-            g.rank = l.rank
-            AND g.process_id IS NOT DISTINCT FROM l.process_id
-            AND g.correlation_id = l.correlation_id
-    WHERE g.end_ns > g.start_ns
+any_segment AS (
+    SELECT *
+    FROM v1.range_segment
+    WHERE layer = 'all'
 ),
 
-innermost AS (
-    SELECT
-        k.*,
-        CASE WHEN s.open_until_ns > k.launch_start_ns THEN s.range_id END AS context_range_id
-    FROM linked AS k
-    ASOF LEFT JOIN (SELECT * FROM v1.range_segment WHERE layer = 'all') AS s
-        ON k.rank = s.rank AND k.launch_tid = s.tid AND k.launch_start_ns >= s.at_ns
+annotation_segment AS (
+    SELECT *
+    FROM v1.range_segment
+    WHERE layer = 'annotation'
 ),
 
+placed AS (
+    SELECT
+        l.*,
+        CASE WHEN s.open_until_ns > l.start_ns THEN s.range_id END AS range_id
+    FROM launch AS l
+    ASOF LEFT JOIN any_segment AS s
+        ON l.rank = s.rank AND l.tid = s.tid AND l.start_ns >= s.at_ns
+),
+
+-- The annotation of a launch is that of its innermost range: the range itself or one around it.
 annotated AS (
     SELECT
-        k.*,
-        CASE WHEN s.open_until_ns > k.launch_start_ns THEN s.range_id END AS annotation_id
-    FROM innermost AS k
-    ASOF LEFT JOIN (SELECT * FROM v1.range_segment WHERE layer = 'annotation') AS s
-        ON k.rank = s.rank AND k.launch_tid = s.tid AND k.launch_start_ns >= s.at_ns
+        r.rank,
+        r.range_id,
+        CASE WHEN s.open_until_ns > r.start_ns THEN s.range_id END AS annotation_id
+    FROM v1.range AS r
+    ASOF INNER JOIN annotation_segment AS s
+        ON r.rank = s.rank AND r.tid = s.tid AND r.start_ns >= s.at_ns
+),
+
+annotation AS (
+    SELECT
+        a.rank,
+        a.range_id,
+        a.annotation_id,
+        n.name
+    FROM annotated AS a
+    INNER JOIN v1.range AS r ON a.rank = r.rank AND a.annotation_id = r.range_id
+    LEFT JOIN v1.name AS n ON r.rank = n.rank AND r.name_id = n.name_id
 ),
 
 labelled AS (
     SELECT
-        k.*,
-        n.name AS annotation,
+        o.*,
+        l.call_id AS launch_call_id,
+        l.tid AS launch_tid,
+        l.start_ns AS launch_start_ns,
+        l.end_ns AS launch_end_ns,
+        l.range_id AS context_range_id,
+        a.annotation_id,
+        a.name AS annotation,
         -- FSDP2 copies in and out of its buffers with generic kernels: only the label tells them apart.
         coalesce(
-            k.kind = 'kernel'
+            o.kind = 'kernel'
             AND c.time_class = 'compute'
             AND (
-                n.name LIKE 'FSDP::all_gather%'
-                OR n.name LIKE 'FSDP::post_backward_reduce%'
+                a.name LIKE 'FSDP::all_gather%'
+                OR a.name LIKE 'FSDP::post_backward_reduce%'
             ),
             FALSE
         ) AS is_packing_by_annotation,
@@ -106,10 +147,14 @@ labelled AS (
         c.rule_id AS name_rule_id,
         c.time_class AS name_time_class,
         c.op_class AS name_op_class
-    FROM annotated AS k
-    LEFT JOIN v1.name_class AS c ON k.rank = c.rank AND k.name_id = c.name_id AND k.kind = 'kernel'
-    LEFT JOIN v1.range AS r ON k.rank = r.rank AND k.annotation_id = r.range_id
-    LEFT JOIN v1.name AS n ON r.rank = n.rank AND r.name_id = n.name_id
+    FROM ordered AS o
+    LEFT JOIN placed AS l
+        ON
+            o.rank = l.rank
+            AND o.process_id IS NOT DISTINCT FROM l.process_id
+            AND o.correlation_id = l.correlation_id
+    LEFT JOIN annotation AS a ON l.rank = a.rank AND l.range_id = a.range_id
+    LEFT JOIN v1.name_class AS c ON o.rank = c.rank AND o.name_id = c.name_id AND o.kind = 'kernel'
 )
 
 SELECT
@@ -154,8 +199,7 @@ SELECT
     k.context_range_id,
     k.annotation_id,
     k.annotation,
-    lag(k.op_id) OVER on_stream AS previous_op_id,
-    lag(k.end_ns) OVER on_stream AS previous_end_ns
+    k.previous_op_id,
+    k.previous_end_ns
 FROM labelled AS k
-LEFT JOIN v1.name AS n ON k.rank = n.rank AND k.name_id = n.name_id AND k.kind <> 'kernel'
-WINDOW on_stream AS (PARTITION BY k.rank, k.stream ORDER BY k.start_ns, k.op_id);
+LEFT JOIN v1.name AS n ON k.rank = n.rank AND k.name_id = n.name_id AND k.kind <> 'kernel';

@@ -81,7 +81,7 @@ outermost AS (
         c.end_ns > coalesce(
             max(c.end_ns) OVER (
                 PARTITION BY c.rank, c.source
-                ORDER BY c.start_ns, c.end_ns DESC
+                ORDER BY c.start_ns ASC, c.end_ns DESC
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
             ),
             c.end_ns - 1

@@ -31,13 +31,20 @@ WITH launched AS (
     FROM v1.op
 ),
 
+anchor AS (
+    SELECT DISTINCT
+        rank,
+        source
+    FROM v1.step_range
+),
+
 anchored AS (
     SELECT
         a.rank,
         a.source,
         l.at_ns,
         l.end_ns
-    FROM (SELECT DISTINCT rank, source FROM v1.step_range) AS a
+    FROM anchor AS a
     INNER JOIN launched AS l ON a.rank = l.rank
     WHERE l.at_ns IS NOT NULL
 ),

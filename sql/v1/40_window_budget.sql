@@ -82,7 +82,8 @@ event AS (
 sweep AS (
     SELECT
         *,
-        count(*) FILTER (WHERE op_id IS NULL) OVER so_far AS bucket,
+        -- (not count(*) FILTER: its window frames cost quadratic time)
+        sum((op_id IS NULL)::INTEGER) OVER so_far AS bucket,
         max(end_ns) OVER before AS busy_until,
         max(end_ns) FILTER (WHERE is_compute) OVER before AS compute_until,
         max(end_ns) FILTER (WHERE is_noncomm) OVER before AS noncomm_until,
@@ -134,22 +135,46 @@ summed AS (
         bucket,
         coalesce(sum(greatest(0, end_ns - greatest(at_ns, coalesce(busy_until, at_ns)))), 0)
             AS busy_ns,
-        coalesce(sum(greatest(0, end_ns - greatest(at_ns, coalesce(compute_until, at_ns))))
-            FILTER (WHERE is_compute), 0) AS compute_ns,
-        coalesce(sum(greatest(0, end_ns - greatest(at_ns, coalesce(noncomm_until, at_ns))))
-            FILTER (WHERE is_noncomm), 0) AS noncomm_ns,
-        coalesce(sum(greatest(0, end_ns - greatest(at_ns, coalesce(comm_until, at_ns))))
-            FILTER (WHERE is_comm), 0) AS comm_ns,
-        coalesce(sum(greatest(0, end_ns - greatest(at_ns, coalesce(copy_until, at_ns))))
-            FILTER (WHERE is_copy), 0) AS copy_ns,
-        coalesce(sum(greatest(0, end_ns - greatest(at_ns, coalesce(other_until, at_ns))))
-            FILTER (WHERE op_id IS NOT NULL AND NOT is_comm), 0) AS other_ns,
-        coalesce(sum(starved_until_ns - compute_until)
-            FILTER (WHERE closes_gap AND compute_until IS NOT NULL), 0) AS starved_ns,
-        coalesce(sum(blocked_until_ns - starved_until_ns)
-            FILTER (WHERE closes_gap AND compute_until IS NOT NULL), 0) AS blocked_ns,
-        coalesce(sum(at_ns - blocked_until_ns)
-            FILTER (WHERE closes_gap AND compute_until IS NOT NULL), 0) AS stalled_ns,
+        coalesce(
+            sum(greatest(0, end_ns - greatest(at_ns, coalesce(compute_until, at_ns))))
+            FILTER (WHERE is_compute),
+            0
+        ) AS compute_ns,
+        coalesce(
+            sum(greatest(0, end_ns - greatest(at_ns, coalesce(noncomm_until, at_ns))))
+            FILTER (WHERE is_noncomm),
+            0
+        ) AS noncomm_ns,
+        coalesce(
+            sum(greatest(0, end_ns - greatest(at_ns, coalesce(comm_until, at_ns))))
+            FILTER (WHERE is_comm),
+            0
+        ) AS comm_ns,
+        coalesce(
+            sum(greatest(0, end_ns - greatest(at_ns, coalesce(copy_until, at_ns))))
+            FILTER (WHERE is_copy),
+            0
+        ) AS copy_ns,
+        coalesce(
+            sum(greatest(0, end_ns - greatest(at_ns, coalesce(other_until, at_ns))))
+            FILTER (WHERE op_id IS NOT NULL AND NOT is_comm),
+            0
+        ) AS other_ns,
+        coalesce(
+            sum(starved_until_ns - compute_until)
+            FILTER (WHERE closes_gap AND compute_until IS NOT NULL),
+            0
+        ) AS starved_ns,
+        coalesce(
+            sum(blocked_until_ns - starved_until_ns)
+            FILTER (WHERE closes_gap AND compute_until IS NOT NULL),
+            0
+        ) AS blocked_ns,
+        coalesce(
+            sum(at_ns - blocked_until_ns)
+            FILTER (WHERE closes_gap AND compute_until IS NOT NULL),
+            0
+        ) AS stalled_ns,
         min(at_ns) FILTER (WHERE closes_gap) AS first_end_ns,
         arg_min(starved_until_ns, at_ns) FILTER (WHERE closes_gap) AS first_starved_until_ns,
         arg_min(blocked_until_ns, at_ns) FILTER (WHERE closes_gap) AS first_blocked_until_ns,

@@ -78,8 +78,7 @@ flushed AS (
 
 -- First step, compared between ranks of one world.
 first_step AS (
-    SELECT
-        (max(device_end_ns - device_start_ns) > 1.1 * min(device_end_ns - device_start_ns)) AS differs
+    SELECT max(device_end_ns - device_start_ns) > 1.1 * min(device_end_ns - device_start_ns) AS differs
     FROM paired
     WHERE step_id = 0 AND device_end_ns > device_start_ns
 ),

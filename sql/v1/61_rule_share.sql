@@ -1,5 +1,5 @@
 -- view:       v1.rule_share
--- purpose:    Every classification rule with the share of work volume that it decided.
+-- purpose:    The classification rules that decided something, with the share of work volume of each.
 -- grain:      rank, rule_id, time_class, op_class
 -- depends-on: v1.kernel_rule, v1.kernel_inventory
 -- materialise: no

@@ -18,7 +18,13 @@
 --   run_ahead_p95_ns BIGINT   ns 95th percentile.
 --   late_count       BIGINT   -  Ops with a run-ahead below 20 us: the device had nothing queued before them.
 CREATE OR REPLACE VIEW v1.launch_pacing AS
-WITH launched AS (
+WITH host_window AS (
+    SELECT *
+    FROM v1.step_window
+    WHERE projection = 'host'
+),
+
+launched AS (
     SELECT
         o.rank,
         CASE WHEN o.launch_start_ns < w.end_ns THEN w.step_id END AS step_id,
@@ -29,7 +35,7 @@ WITH launched AS (
         o.launch_end_ns,
         o.start_ns - o.issued_ns AS run_ahead_ns
     FROM v1.op AS o
-    ASOF LEFT JOIN (SELECT * FROM v1.step_window WHERE projection = 'host') AS w
+    ASOF LEFT JOIN host_window AS w
         ON o.rank = w.rank AND o.launch_start_ns >= w.start_ns
     WHERE o.launch_call_id IS NOT NULL
 ),

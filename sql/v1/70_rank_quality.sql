@@ -1,7 +1,7 @@
 -- view:       v1.rank_quality
 -- purpose:    Checks over the rows of one rank: joins, intervals, edges, step anchors.
 -- grain:      rank, check_name
--- depends-on: v1.gpu_op, v1.api_call, v1.op, v1.event_edge, v1.compute_gap, v1.step_range, v1.anchor_window, v1.range
+-- depends-on: v1.gpu_op, v1.api_call, v1.op, v1.event_edge, v1.step_range, v1.anchor_window, v1.range
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -137,8 +137,10 @@ SELECT
     f.rank,
     'launch_fan_out' AS check_name,
     'info' AS status,
-    printf('%d launches started %d device ops together (graphs, or one call with several ops)', f.launch_count, f.op_count)
-        AS detail,
+    printf(
+        '%d launches started %d device ops together (graphs, or one call with several ops)',
+        f.launch_count, f.op_count
+    ) AS detail,
     NULL AS forbids
 FROM fan_out AS f
 UNION ALL
@@ -171,7 +173,8 @@ SELECT
     'wait_resolution' AS check_name,
     CASE WHEN w.resolved + w.empty >= 0.99 * w.total THEN 'ok' ELSE 'warn' END AS status,
     printf(
-        '%d of %d stream waits (%.1f %%) lead to a producing op, %d to a stream without an earlier op, %d to no known record',
+        '%d of %d stream waits (%.1f %%) lead to a producing op, '
+        || '%d to a stream without an earlier op, %d to no known record',
         w.resolved, w.total, 100.0 * w.resolved / w.total, w.empty, w.total - w.resolved - w.empty
     ) AS detail,
     CASE

@@ -17,7 +17,7 @@ WITH boundary AS (
         count(*) AS step_count,
         count(*) FILTER (WHERE is_boundary) AS boundary_count,
         string_agg(step_id || ' (' || boundary_reason || ')', ', ' ORDER BY step_id)
-            FILTER (WHERE is_boundary) AS reasons
+        FILTER (WHERE is_boundary) AS reasons
     FROM v1.step
     GROUP BY rank
 ),
@@ -106,8 +106,10 @@ whole_run AS (
         CASE WHEN sum(failed_count) > 0 THEN 'fail' ELSE 'ok' END AS status,
         CASE
             WHEN sum(failed_count) > 0
-                THEN string_agg(DISTINCT audit_name, ', ' ORDER BY audit_name)
-                    FILTER (WHERE failed_count > 0) || ' failed'
+                THEN
+                    string_agg(DISTINCT audit_name, ', ' ORDER BY audit_name)
+                    FILTER (WHERE failed_count > 0)
+                    || ' failed'
             ELSE count(DISTINCT audit_name) || ' audits hold on every rank'
         END AS detail,
         CASE WHEN sum(failed_count) > 0 THEN 'any number of this run' END AS forbids

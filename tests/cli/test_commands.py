@@ -16,7 +16,7 @@ def test_report_by_default_is_html_and_may_be_typed_twice(gapscope, tiny_run, tm
         assert done.stdout == "gapscope-report.html\n"
         assert len(done.stderr.splitlines()) == 3
     page = (tmp_path / "gapscope-report.html").read_bytes()
-    assert page.startswith(b"<!doctype html>") or page.startswith(b"<!DOCTYPE html>")
+    assert page.lower().startswith(b"<!doctype html>")
     assert [path.name for path in tmp_path.iterdir()] == ["gapscope-report.html"]
 
 
@@ -179,7 +179,8 @@ def test_doctor_judges_the_machine(gapscope, tmp_path):
     assert done.returncode == 0, done.stdout
     assert done.stderr == ""
     assert all(
-        line.startswith(("ok    ", "info  ", "warn  ", "      ")) for line in done.stdout.splitlines()
+        line.startswith(("ok    ", "info  ", "warn  ", "      "))
+        for line in done.stdout.splitlines()
     )
     missing = gapscope("doctor", cwd=tmp_path, path="/nonexistent")
     assert "nsys on PATH: not found" in missing.stdout
@@ -197,7 +198,9 @@ def test_doctor_of_a_run_fails_when_an_audit_fails(gapscope, tiny_run, tmp_path)
     broken = tmp_path / "broken.run"
     shutil.copytree(tiny_run, broken)
     with duckdb.connect(str(broken / "run.duckdb")) as con:
-        con.execute("INSERT INTO v1.audit_result VALUES (0, 'budget_closes', 'v1.window_budget', 2)")
+        con.execute(
+            "INSERT INTO v1.audit_result VALUES (0, 'budget_closes', 'v1.window_budget', 2)"
+        )
     failed = gapscope("doctor", broken, "--json")
     assert failed.returncode == 1
     first = json.loads(failed.stdout)["checks"][0]
@@ -216,7 +219,9 @@ def test_export_files_hold_the_rows_of_the_views(gapscope, tiny_run, tmp_path, f
     assert count == [(2406,)]
     again = gapscope("export", tiny_run, "--to", form, "-o", "out", cwd=tmp_path)
     assert again.returncode == 2
-    assert gapscope("export", tiny_run, "--to", form, "-o", "out", "-f", cwd=tmp_path).returncode == 0
+    assert (
+        gapscope("export", tiny_run, "--to", form, "-o", "out", "-f", cwd=tmp_path).returncode == 0
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -265,3 +270,29 @@ def test_demo_keeps_what_is_not_its_own(gapscope, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["gapscope-report.html"]
     forced = gapscope("demo", "-f", cwd=tmp_path)
     assert forced.returncode == 0, forced.stderr
+
+
+def test_built_in_prompt_survives_a_wrong_query(tiny_run, tmp_path):
+    """With a terminal and no DuckDB shell on PATH."""
+    import os
+    import pty
+    import subprocess
+    import sys
+
+    master, slave = pty.openpty()
+    try:
+        os.write(master, b"SELECT nope;\nSELECT count(*) AS n\nFROM v1.rank;\n.quit\n")
+        done = subprocess.run(
+            [sys.executable, "-m", "gapscope", "sql", str(tiny_run), "--format", "csv"],
+            stdin=slave,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PATH": str(tmp_path), "TERM": "dumb"},
+            check=True,
+            timeout=60,
+        )
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert "n\n2\n" in done.stdout
+    assert "error[sql-error]: " in done.stderr

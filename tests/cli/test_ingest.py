@@ -27,15 +27,17 @@ def test_prints_the_run_path_and_talks_on_stderr(ingested, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gapscope.run"]
 
 
-def test_refuses_to_replace_without_force_and_replaces_with_it(gapscope, sample, ingested, tmp_path):
+def test_refuses_to_replace_without_force_and_replaces_with_it(
+    gapscope, sample, ingested, tmp_path
+):
     refused = gapscope("ingest", sample, cwd=tmp_path)
     assert refused.returncode == 2
     assert refused.stderr.startswith("error[exists]: ")
     assert "`-f`" in refused.stderr
-    again = gapscope("ingest", sample, "-f", "--json", cwd=tmp_path)
+    again = gapscope("ingest", sample, "-f", "--json", "--workers", "1", cwd=tmp_path)
     assert again.returncode == 0
     content = json.loads(again.stdout)
-    assert list(content)[0] == "schema"
+    assert next(iter(content)) == "schema"
     assert content["schema"] == "gapscope.ingest/1"
     assert content["rows"]["0"]["gpu_op"] == 1203
     assert content["rows"]["1"]["gpu_op"] == 1203
@@ -52,7 +54,7 @@ def test_force_never_replaces_what_is_no_run(gapscope, sample, tmp_path):
 
 
 def test_quiet_keeps_results_and_warnings_only(gapscope, sample, tmp_path):
-    done = gapscope("ingest", sample, "-q", cwd=tmp_path)
+    done = gapscope("ingest", sample, "-q", "--workers", "1", cwd=tmp_path)
     assert done.stdout == "gapscope.run\n"
     lines = done.stderr.splitlines()
     assert lines

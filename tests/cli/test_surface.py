@@ -131,7 +131,11 @@ def test_unexpected_exception_is_one_line_without_traceback():
     for debug in (False, True):
         environment = {**os.environ, "GAPSCOPE_DEBUG": "1" if debug else ""}
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
         )
         assert done.returncode == 2
         assert "error[internal]: KeyError: 'boom'" in done.stderr

@@ -114,12 +114,14 @@ def load(con: duckdb.DuckDBPyConnection, case: Case) -> None:
             con.execute(f"CREATE VIEW {source.name} AS {source.query}")
             continue
         types = create_input(con, name)
+        if case.inputs.get(name, "").lstrip().startswith("SELECT"):
+            # Rows that follow a rule read better as a query.
+            con.execute(f'INSERT INTO v1."{name}" BY NAME {case.inputs[name]}')
+            continue
         for row in rows_of(case.inputs[name]) if name in case.inputs else []:
             fields = ", ".join(f'"{column}"' for column in row)
             marks = ", ".join(f"CAST(? AS {types[column]})" for column in row)
-            con.execute(
-                f'INSERT INTO v1."{name}" ({fields}) VALUES ({marks})', list(row.values())
-            )
+            con.execute(f'INSERT INTO v1."{name}" ({fields}) VALUES ({marks})', list(row.values()))
     con.execute(f"CREATE VIEW {case.view.name} AS {case.view.query}")
 
 

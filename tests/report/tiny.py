@@ -1,0 +1,182 @@
+"""A run made by hand, small enough to know each of its numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from gapscope.run import Run
+from gapscope.schema.tables import TABLES
+from gapscope.schema.views import all_views, install
+
+US = 1_000
+STEP = 100 * US
+RUN_TABLES = {
+    "run_option": "name VARCHAR, value VARCHAR",
+    "audit_result": "rank BIGINT, audit_name VARCHAR, failed_count BIGINT",
+}
+
+
+class Maker:
+    """Canonical tables in memory; `run()` puts the views on top."""
+
+    def __init__(self) -> None:
+        self.con = duckdb.connect(config={"threads": 1})
+        self.con.execute("CREATE SCHEMA v1")
+        for name, columns in RUN_TABLES.items():
+            self.con.execute(f"CREATE TABLE v1.{name} ({columns})")
+        for table in TABLES.values():
+            columns = ", ".join(f'"{column.name}" {column.type}' for column in table.columns)
+            self.con.execute(f'CREATE TABLE v1."{table.name}" (rank BIGINT, {columns})')
+        self._names: dict[tuple[int, str], int] = {}
+
+    def add(self, table: str, **values: Any) -> None:
+        columns = ", ".join(f'"{name}"' for name in values)
+        marks = ", ".join("?" for _ in values)
+        self.con.execute(
+            f'INSERT INTO v1."{table}" ({columns}) VALUES ({marks})', list(values.values())
+        )
+
+    def name(self, rank: int, text: str) -> int:
+        key = (rank, text)
+        if key not in self._names:
+            self._names[key] = len(self._names) + 1
+            self.add("name", rank=rank, name_id=self._names[key], name=text)
+        return self._names[key]
+
+    def rank(self, rank: int, **values: Any) -> None:
+        known = {
+            "hostname": f"node{rank // 2}",
+            "process_id": 100 + rank,
+            "device": rank,
+            "device_uuid": f"GPU-{rank}",
+            "device_name": "H200",
+            "source_format": "nsys",
+            "source_path": f"rank{rank}.sqlite",
+            "source_bytes": 4096,
+            "source_digest": "00ff",
+            "world_size": 2,
+            "rank_source": "RANK",
+        }
+        self.add("rank", rank=rank, **{**known, **values})
+
+    def launch(
+        self,
+        rank: int,
+        op: int,
+        name: str,
+        stream: int,
+        host: tuple[int, int],
+        device: tuple[int, int],
+    ) -> None:
+        """One kernel and the call that launched it."""
+        common = {"rank": rank, "process_id": 100 + rank, "correlation_id": 10 * op}
+        self.add(
+            "api_call",
+            **common,
+            call_id=op,
+            tid=1,
+            domain="runtime",
+            name_id=self.name(rank, "cudaLaunchKernel"),
+            start_ns=host[0],
+            end_ns=host[1],
+        )
+        self.add(
+            "gpu_op",
+            **common,
+            op_id=op,
+            kind="kernel",
+            name_id=self.name(rank, name),
+            device=rank,
+            context=1,
+            stream=stream,
+            start_ns=device[0],
+            end_ns=device[1],
+        )
+
+    def step(
+        self,
+        rank: int,
+        step: int,
+        *,
+        label: str | None = None,
+        late: int = 0,
+        gemm: str = "my_gemm",
+    ) -> None:
+        """100 us: gemm, a collective that the second gemm waits for, gemm.
+
+        In every step but the first: 4 us launch-starved, 20 us blocking, 10 us stalled, 66 us
+        compute. `late` shortens the first gemm and moves its launch by as much.
+        """
+        t = step * STEP
+        if label is not None:
+            self.add(
+                "range",
+                rank=rank,
+                range_id=step,
+                process_id=100 + rank,
+                tid=1,
+                domain="default",
+                kind="push_pop",
+                name_id=self.name(rank, label),
+                start_ns=t,
+                end_ns=t + STEP,
+            )
+        first = 3 * step
+        self.launch(
+            rank, first, gemm, 7, (t + late, t + 2 * US + late), (t + 10 * US + late, t + 50 * US)
+        )
+        self.launch(
+            rank,
+            first + 1,
+            "ncclDevKernel_AllGather_RING_LL",
+            20,
+            (t + 53 * US // 10, t + 6 * US),
+            (t + 50 * US, t + 70 * US),
+        )
+        wait = {"rank": rank, "process_id": 100 + rank, "device": rank, "context": 1}
+        self.add(
+            "event_record",
+            **wait,
+            stream=20,
+            event_id=1,
+            event_sync_id=step,
+            correlation_id=10 * (first + 1) + 1,
+        )
+        self.add(
+            "stream_wait",
+            **wait,
+            wait_id=step,
+            stream=7,
+            event_id=1,
+            event_sync_id=step,
+            correlation_id=10 * (first + 1) + 2,
+        )
+        self.launch(
+            rank,
+            first + 2,
+            "other_gemm",
+            7,
+            (t + 7 * US, t + 8 * US),
+            (t + 72 * US, t + 98 * US),
+        )
+
+    def run(self, path: Path | None = None) -> Run:
+        for view in all_views():
+            if view.materialise == "no":
+                install(self.con, view)
+            else:
+                self.con.execute(f"CREATE TABLE {view.name} AS {view.query}")
+        return Run(path or Path("tiny.run"), self.con, {"schema_version": 1})
+
+
+def two_ranks(**values: Any) -> Maker:
+    """Two ranks of three steps."""
+    made = Maker()
+    for rank in (0, 1):
+        made.rank(rank, **values)
+        for step in range(3):
+            made.step(rank, step, label=f"step {step}", late=rank * 2 * US)
+    return made
