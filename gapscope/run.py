@@ -48,9 +48,12 @@ class Run:
         Parameters are bound to `?`. Raises GapscopeError `sql-error` with DuckDB's message.
         """
         import duckdb
+        import polars as pl
 
         try:
-            return self._connection.execute(query, parameters or []).pl()
+            relation = self._connection.sql(query, params=parameters or None)
+            # Statements such as SET have no rows.
+            return pl.DataFrame() if relation is None else relation.pl()
         except duckdb.Error as error:
             hint = "list views: `gapscope sql RUN --list`"
             if isinstance(error, duckdb.IOException):

@@ -2,7 +2,7 @@
 -- purpose:    Class of each distinct device-op name by the first matching rule.
 -- grain:      rank, name_id
 -- depends-on: v1.gpu_op, v1.name, v1.kernel_rule
--- materialise: no
+-- materialise: rank
 -- since:      1
 -- columns:
 --   rank        BIGINT   -  Global rank.

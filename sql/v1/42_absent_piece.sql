@@ -25,17 +25,63 @@
 --   OR b.stalled_ns <> coalesce(sum(p.dur_ns) FILTER (WHERE p.absent_class = 'stalled'), 0)
 --   OR b.tail_ns <> coalesce(sum(p.dur_ns) FILTER (WHERE p.absent_class = 'tail'), 0)
 CREATE OR REPLACE VIEW v1.absent_piece AS
-WITH clipped AS (
+-- Windows of one projection do not overlap, so a gap meets those from the one that it starts in to the
+-- one that it ends in: two sorted look-ups, not a comparison of every gap with every window.
+WITH numbered AS (
     SELECT
-        w.rank,
+        rank,
+        step_id,
+        projection,
+        start_ns,
+        end_ns,
+        row_number() OVER (PARTITION BY rank, projection ORDER BY start_ns, end_ns) AS pos
+    FROM v1.step_window
+    WHERE end_ns > start_ns
+),
+
+projected AS (
+    SELECT
+        p.projection,
+        g.*
+    FROM v1.compute_gap AS g
+    INNER JOIN (SELECT DISTINCT rank, projection FROM numbered) AS p ON g.rank = p.rank
+),
+
+first_met AS (
+    SELECT
+        g.*,
+        coalesce(w.pos, 1) AS first_pos
+    FROM projected AS g
+    ASOF LEFT JOIN numbered AS w
+        ON g.rank = w.rank AND g.projection = w.projection AND g.start_ns >= w.start_ns
+),
+
+last_met AS (
+    SELECT
+        g.*,
+        w.pos AS last_pos
+    FROM first_met AS g
+    ASOF INNER JOIN numbered AS w
+        ON g.rank = w.rank AND g.projection = w.projection AND g.end_ns > w.start_ns
+),
+
+met AS (
+    SELECT
+        *,
+        unnest(range(first_pos, last_pos + 1)) AS pos
+    FROM last_met
+),
+
+clipped AS (
+    SELECT
         w.step_id,
-        w.projection,
         w.start_ns AS window_start_ns,
         w.end_ns AS window_end_ns,
         g.*
-    FROM v1.step_window AS w
-    INNER JOIN v1.compute_gap AS g
-        ON w.rank = g.rank AND w.start_ns < g.end_ns AND w.end_ns > g.start_ns
+    FROM met AS g
+    INNER JOIN numbered AS w
+        ON g.rank = w.rank AND g.projection = w.projection AND g.pos = w.pos
+    WHERE g.start_ns < w.end_ns
 ),
 
 piece AS (

@@ -1,8 +1,8 @@
 -- view:       v1.op
--- purpose:    Device ops that count, with class, launching call and the ranges open at the launch.
+-- purpose:    Device ops that count, with name, class, launching call and the ranges open at the launch.
 -- grain:      rank, op_id
--- depends-on: v1.gpu_op, v1.api_call, v1.name_class, v1.range_segment, v1.range, v1.name
--- materialise: rank
+-- depends-on: v1.op_launch, v1.name_class, v1.range, v1.name
+-- materialise: no
 -- since:      1
 -- columns:
 --   rank            BIGINT   -  Global rank.
@@ -39,121 +39,15 @@
 -- audit op_issued_before_start:
 --   SELECT o.rank, o.op_id FROM v1.op AS o WHERE o.issued_ns > o.start_ns
 CREATE OR REPLACE VIEW v1.op AS
--- Sorts come before joins, on as few columns as they need: this view sees every op of a rank.
-WITH ordered AS (
-    SELECT
-        g.rank,
-        g.op_id,
-        g.kind,
-        g.name_id,
-        g.process_id,
-        g.device,
-        g.context,
-        g.stream,
-        g.start_ns,
-        g.end_ns,
-        g.correlation_id,
-        g.graph_node_id,
-        g.bytes,
-        g.copy_kind,
-        g.src_memory,
-        g.dst_memory,
-        lag(g.op_id) OVER on_stream AS previous_op_id,
-        lag(g.end_ns) OVER on_stream AS previous_end_ns
-    FROM v1.gpu_op AS g
-    WHERE g.end_ns > g.start_ns
-    WINDOW on_stream AS (PARTITION BY g.rank, g.stream ORDER BY g.start_ns, g.op_id)
-),
-
--- One row a correlation id: where a runtime call wraps a driver call of the same id, the outermost counts.
-launch AS (
-    SELECT
-        a.rank,
-        a.process_id,
-        a.correlation_id,
-        min(a.call_id) AS call_id,
-        min(a.tid) AS tid,
-        min(a.start_ns) AS start_ns,
-        max(a.end_ns) AS end_ns
-    FROM v1.api_call AS a
-    WHERE a.correlation_id IS NOT NULL
-    GROUP BY a.rank, a.process_id, a.correlation_id
-),
-
-any_segment AS (
-    SELECT *
-    FROM v1.range_segment
-    WHERE layer = 'all'
-),
-
-annotation_segment AS (
-    SELECT *
-    FROM v1.range_segment
-    WHERE layer = 'annotation'
-),
-
-placed AS (
-    SELECT
-        l.*,
-        CASE WHEN s.open_until_ns > l.start_ns THEN s.range_id END AS range_id
-    FROM launch AS l
-    ASOF LEFT JOIN any_segment AS s
-        ON l.rank = s.rank AND l.tid = s.tid AND l.start_ns >= s.at_ns
-),
-
--- The annotation of a launch is that of its innermost range: the range itself or one around it.
-annotated AS (
-    SELECT
-        r.rank,
-        r.range_id,
-        CASE WHEN s.open_until_ns > r.start_ns THEN s.range_id END AS annotation_id
-    FROM v1.range AS r
-    ASOF INNER JOIN annotation_segment AS s
-        ON r.rank = s.rank AND r.tid = s.tid AND r.start_ns >= s.at_ns
-),
-
-annotation AS (
-    SELECT
-        a.rank,
-        a.range_id,
-        a.annotation_id,
-        n.name
-    FROM annotated AS a
-    INNER JOIN v1.range AS r ON a.rank = r.rank AND a.annotation_id = r.range_id
-    LEFT JOIN v1.name AS n ON r.rank = n.rank AND r.name_id = n.name_id
-),
-
-labelled AS (
+WITH classed AS (
     SELECT
         o.*,
-        l.call_id AS launch_call_id,
-        l.tid AS launch_tid,
-        l.start_ns AS launch_start_ns,
-        l.end_ns AS launch_end_ns,
-        l.range_id AS context_range_id,
-        a.annotation_id,
-        a.name AS annotation,
-        -- FSDP2 copies in and out of its buffers with generic kernels: only the label tells them apart.
-        coalesce(
-            o.kind = 'kernel'
-            AND c.time_class = 'compute'
-            AND (
-                a.name LIKE 'FSDP::all_gather%'
-                OR a.name LIKE 'FSDP::post_backward_reduce%'
-            ),
-            FALSE
-        ) AS is_packing_by_annotation,
         c.name AS kernel_name,
         c.rule_id AS name_rule_id,
         c.time_class AS name_time_class,
-        c.op_class AS name_op_class
-    FROM ordered AS o
-    LEFT JOIN placed AS l
-        ON
-            o.rank = l.rank
-            AND o.process_id IS NOT DISTINCT FROM l.process_id
-            AND o.correlation_id = l.correlation_id
-    LEFT JOIN annotation AS a ON l.rank = a.rank AND l.range_id = a.range_id
+        c.op_class AS name_op_class,
+        o.is_packing_range AND c.time_class = 'compute' AS is_packing_by_annotation
+    FROM v1.op_launch AS o
     LEFT JOIN v1.name_class AS c ON o.rank = c.rank AND o.name_id = c.name_id AND o.kind = 'kernel'
 )
 
@@ -198,8 +92,10 @@ SELECT
     CASE WHEN k.launch_call_id IS NOT NULL THEN least(k.launch_end_ns, k.start_ns) END AS issued_ns,
     k.context_range_id,
     k.annotation_id,
-    k.annotation,
+    a.name AS annotation,
     k.previous_op_id,
     k.previous_end_ns
-FROM labelled AS k
-LEFT JOIN v1.name AS n ON k.rank = n.rank AND k.name_id = n.name_id AND k.kind <> 'kernel';
+FROM classed AS k
+LEFT JOIN v1.name AS n ON k.rank = n.rank AND k.name_id = n.name_id AND k.kind <> 'kernel'
+LEFT JOIN v1.range AS r ON k.rank = r.rank AND k.annotation_id = r.range_id
+LEFT JOIN v1.name AS a ON r.rank = a.rank AND r.name_id = a.name_id;
