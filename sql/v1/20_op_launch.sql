@@ -62,7 +62,7 @@ launch AS (
         a.rank,
         a.process_id,
         a.correlation_id,
-        min(a.call_id) AS call_id,
+        coalesce(arg_min(a.call_id, a.start_ns - a.end_ns), min(a.call_id)) AS call_id,
         min(a.tid) AS tid,
         min(a.start_ns) AS start_ns,
         max(a.end_ns) AS end_ns

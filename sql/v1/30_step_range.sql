@@ -66,26 +66,25 @@ stepping AS (
     QUALIFY row_number() OVER (PARTITION BY rank, source ORDER BY count(*) DESC, min(start_ns)) = 1
 ),
 
--- Of nested candidates the outermost counts.
+-- Of nested candidates the outermost counts. Where two overlap without nesting (rounded edges, start/end
+-- ranges), the later begins where the earlier ends: host windows never share an instant.
 outermost AS (
     SELECT
         c.rank,
         c.source,
         c.label,
-        c.start_ns,
+        greatest(c.start_ns, max(c.end_ns) OVER before) AS start_ns,
         c.end_ns
     FROM candidate AS c
     INNER JOIN stepping AS s
         ON c.rank = s.rank AND c.source = s.source AND c.tid IS NOT DISTINCT FROM s.tid
-    QUALIFY
-        c.end_ns > coalesce(
-            max(c.end_ns) OVER (
-                PARTITION BY c.rank, c.source
-                ORDER BY c.start_ns ASC, c.end_ns DESC
-                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-            ),
-            c.end_ns - 1
+    WINDOW
+        before AS (
+            PARTITION BY c.rank, c.source
+            ORDER BY c.start_ns ASC, c.end_ns DESC
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         )
+    QUALIFY c.end_ns > coalesce(max(c.end_ns) OVER before, c.end_ns - 1)
 ),
 
 -- An optimizer range ends a step: the step runs from the end of the one before.

@@ -39,12 +39,19 @@ WITH numbered AS (
     WHERE end_ns > start_ns
 ),
 
+projection AS (
+    SELECT DISTINCT
+        rank,
+        projection
+    FROM numbered
+),
+
 projected AS (
     SELECT
         p.projection,
         g.*
     FROM v1.compute_gap AS g
-    INNER JOIN (SELECT DISTINCT rank, projection FROM numbered) AS p ON g.rank = p.rank
+    INNER JOIN projection AS p ON g.rank = p.rank
 ),
 
 first_met AS (
