@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+# Times beyond this (73 years from the clock's zero) are broken records: below it, the sum or the
+# difference of any two times fits into 64 bits, so that no query can overflow on one.
+TIME_LIMIT_NS = 2**61 - 1
+
 # Environment variables that may enter a run: rank identity and settings known to change timing.
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Raw
 
+from gapscope.ingest.base import TIME_LIMIT_NS
 from gapscope.ingest.kineto_fields import Event, to_ns, to_ns_column
 from gapscope.ingest.kineto_json import DECODE_ERRORS
 from gapscope.ingest.kineto_repair import repair
@@ -22,7 +23,6 @@ Columns = dict[str, list[Any]]
 # Operations longer than this are compared with the span of the whole capture.
 LONG_NS = 1_000_000_000
 _UNSIGNED_MINUS_ONE = 2**32 - 1
-_MAX_NS = 2**63 - 1
 _MISSING = (b"", b"null")
 
 
@@ -136,8 +136,10 @@ def times(events: list[Event]) -> tuple[list[int], list[int | None]]:
         None if length is None else start + length
         for start, length in zip(starts, lengths, strict=True)
     ]
+    if starts and (min(starts) < -TIME_LIMIT_NS or max(starts) > TIME_LIMIT_NS):
+        raise ValueError("start out of range")
     for end in ends:
-        if end is not None and not -_MAX_NS <= end <= _MAX_NS:
+        if end is not None and not -TIME_LIMIT_NS <= end <= TIME_LIMIT_NS:
             raise ValueError("end out of range")
     return starts, ends
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gapscope.ingest.base import Sink
+from gapscope.ingest.base import TIME_LIMIT_NS, Sink
 from gapscope.ingest.nsys_meta import ID_MASK
 from gapscope.ingest.nsys_tables import Kind, TableSource, texts_of
 
@@ -146,6 +146,25 @@ def mapped(array: pa.Array, function: Callable[[int], Any], kind: str = "text") 
 def distinct(array: pa.Array) -> list[int]:
     """Distinct values, NULL left out."""
     return [value for value in array.unique().to_pylist() if value is not None]
+
+
+def with_sane_times(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with times that no capture can hold as NULL."""
+    import pyarrow.compute as pc
+
+    for name in ("start", "end", "timestamp"):
+        if name not in batch.schema.names:
+            continue
+        ends = pc.min_max(batch[name]).as_py()
+        if ends["min"] is None or (ends["min"] >= -TIME_LIMIT_NS and ends["max"] <= TIME_LIMIT_NS):
+            continue
+        sane = pc.and_(
+            pc.greater_equal(batch[name], -TIME_LIMIT_NS), pc.less_equal(batch[name], TIME_LIMIT_NS)
+        )
+        index = batch.schema.get_field_index(name)
+        times = pc.if_else(sane, batch[name], None)
+        batch = batch.set_column(index, name, times)
+    return batch
 
 
 def count_true(mask: pa.Array) -> int:

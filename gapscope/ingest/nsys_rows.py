@@ -34,6 +34,7 @@ from gapscope.ingest.nsys_columns import (
     split_op_ids,
     split_thread,
     without_none,
+    with_sane_times,
     without_version,
 )
 from gapscope.ingest.nsys_meta import Observed, metric_devices, rows
@@ -468,7 +469,7 @@ class RowMapper:
         if table not in self._source.tables:
             return
         for batch in read_ahead(self._source.batches(table, columns)):
-            yield batch
+            yield with_sane_times(batch)
             self._advance(batch.num_rows)
 
     def _timed(self, table: str, columns: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:

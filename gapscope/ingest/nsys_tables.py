@@ -116,9 +116,8 @@ class SqliteSource:
         self._columns: dict[str, frozenset[str]] = {}
         self._plain = open_sqlite(path)
         try:
-            names = self._plain.execute(
-                "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
-            )
+            # No views: exports have none, and a query that never ends can hide in one.
+            names = self._plain.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             self.tables = frozenset(name for (name,) in names)
             self._bulk = adbc.connect(sqlite_uri(path))
         except Exception:

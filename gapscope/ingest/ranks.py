@@ -12,6 +12,7 @@ from gapscope.ingest.base import DeviceInfo, ProcessInfo
 from gapscope.ingest.discover import Found
 from gapscope.ingest.stage import Partition, Staged
 from gapscope.ingest.writer import NUMBERED, StagingSink
+from gapscope.schema.catalog import PARQUET_OPTIONS
 from gapscope.schema.tables import TABLES
 
 _RANK_IN_NAME = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
@@ -290,7 +291,7 @@ def _combine(
             )
         con.execute(
             f"COPY ({union}) TO {_quoted(file)} "
-            "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)"
+            f"({PARQUET_OPTIONS})"
         )
 
 

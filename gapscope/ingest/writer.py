@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gapscope.ingest.base import TIME_LIMIT_NS
 from gapscope.schema.tables import TABLES
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class StagingSink:
         self._pending_rows: dict[str, int] = {}
         self._writers: dict[str, pq.ParquetWriter] = {}
         self._names: dict[str, int] = {}
+        self._lost: dict[str, int] = {}
 
     def write(self, table: str, columns: Mapping[str, Any]) -> None:
         """Append rows; see `ingest.base.Sink.write`."""
@@ -70,7 +72,11 @@ class StagingSink:
         arrays = []
         for field in schema:
             if field.name in columns:
-                arrays.append(_as_array(columns[field.name], field.type))
+                array = _as_array(columns[field.name], field.type)
+                if field.name.endswith("_ns"):
+                    array = _sane_times(array)
+                self._note_lost(f"{table}.{field.name}", columns[field.name], array)
+                arrays.append(array)
             elif field.name == numbered:
                 first = self.rows[table]
                 arrays.append(pa.array(np.arange(first, first + count, dtype=np.int64)))
@@ -121,6 +127,12 @@ class StagingSink:
             for text, name_id in self._names.items()
         }
         self._names = {}
+        lost, self._lost = self._lost, {}
+        if lost:
+            detail = ", ".join(f"{count} in {column}" for column, count in lost.items())
+            self.quality(
+                "values_out_of_range", "warn", f"values too large to be real read as NULL: {detail}"
+            )
         if texts:
             self.write("name", {"name_id": list(texts), "name": list(texts.values())})
         for table in list(self._pending):
@@ -137,6 +149,13 @@ class StagingSink:
             except OSError:
                 continue
         self._writers = {}
+
+    def _note_lost(self, column: str, given: Any, kept: pa.Array) -> None:
+        if not kept.null_count:
+            return
+        nulls = given.null_count if hasattr(given, "null_count") else _count_none(given)
+        if kept.null_count > nulls:
+            self._lost[column] = self._lost.get(column, 0) + kept.null_count - nulls
 
     def _flush(self, table: str) -> None:
         import pyarrow as pa
@@ -169,10 +188,41 @@ def _repetitive(table: str) -> list[str]:
 
 
 def _as_array(values: Any, type_: pa.DataType) -> pa.Array:
+    """The column; where the values of a broken source do not fit its type, NULL."""
     import pyarrow as pa
 
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if isinstance(values, pa.Array):
         return values if values.type == type_ else values.cast(type_)
-    return pa.array(values, type=type_)
+    try:
+        return pa.array(values, type=type_)
+    except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
+        return pa.array([_fitting(value, type_) for value in values], type=type_)
+
+
+def _fitting(value: Any, type_: pa.DataType) -> Any:
+    import pyarrow.types as types
+
+    if isinstance(value, int) and types.is_integer(type_):
+        bits = type_.bit_width - 1
+        return value if -(2**bits) <= value < 2**bits else None
+    if isinstance(value, str):
+        # File names may hold bytes that are no UTF-8.
+        return value.encode("utf-8", "replace").decode("utf-8")
+    return value
+
+
+def _sane_times(times: pa.Array) -> pa.Array:
+    """Times that no capture can hold become NULL: no sum or difference of two may overflow."""
+    import pyarrow.compute as pc
+
+    ends = pc.min_max(times).as_py()
+    if ends["min"] is None or (ends["min"] >= -TIME_LIMIT_NS and ends["max"] <= TIME_LIMIT_NS):
+        return times
+    sane = pc.and_(pc.greater_equal(times, -TIME_LIMIT_NS), pc.less_equal(times, TIME_LIMIT_NS))
+    return pc.if_else(sane, times, None)
+
+
+def _count_none(values: Sequence[Any]) -> int:
+    return sum(value is None for value in values)

@@ -9,17 +9,10 @@
 --   op_id            BIGINT   -   Number of the op within its rank.
 --   kind             VARCHAR  -   kernel, memcpy, memset or graph.
 --   name_id          BIGINT   -   Kernel or copy name.
---   device           INTEGER  -   Device ordinal.
---   context          BIGINT   -   CUDA context id.
 --   stream           BIGINT   -   Stream id.
 --   start_ns         BIGINT   ns  Start on the device.
 --   end_ns           BIGINT   ns  End on the device.
 --   correlation_id   BIGINT   -   Host issue order within the process.
---   graph_node_id    BIGINT   -   CUDA graph node.
---   bytes            BIGINT   B   Bytes copied or set.
---   copy_kind        VARCHAR  -   HtoD, DtoH, DtoD, ...
---   src_memory       VARCHAR  -   Source memory kind.
---   dst_memory       VARCHAR  -   Destination memory kind.
 --   launch_call_id   BIGINT   -   Launching API call (outermost of that correlation id); NULL when not captured.
 --   launch_tid       BIGINT   -   Launching thread.
 --   launch_start_ns  BIGINT   ns  Entry of the launching call.
@@ -38,17 +31,10 @@ WITH ordered AS (
         g.kind,
         g.name_id,
         g.process_id,
-        g.device,
-        g.context,
         g.stream,
         g.start_ns,
         g.end_ns,
         g.correlation_id,
-        g.graph_node_id,
-        g.bytes,
-        g.copy_kind,
-        g.src_memory,
-        g.dst_memory,
         lag(g.op_id) OVER on_stream AS previous_op_id,
         lag(g.end_ns) OVER on_stream AS previous_end_ns
     FROM v1.gpu_op AS g
@@ -122,17 +108,10 @@ SELECT
     o.op_id,
     o.kind,
     o.name_id,
-    o.device,
-    o.context,
     o.stream,
     o.start_ns,
     o.end_ns,
     o.correlation_id,
-    o.graph_node_id,
-    o.bytes,
-    o.copy_kind,
-    o.src_memory,
-    o.dst_memory,
     l.call_id AS launch_call_id,
     l.tid AS launch_tid,
     l.start_ns AS launch_start_ns,

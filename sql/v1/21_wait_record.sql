@@ -1,7 +1,7 @@
 -- view:       v1.wait_record
 -- purpose:    For each stream wait: the record that it waits for and the last op launched before that record.
 -- grain:      rank, wait_id
--- depends-on: v1.stream_wait, v1.event_record, v1.op
+-- depends-on: v1.stream_wait, v1.event_record, v1.op_launch
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -42,7 +42,7 @@ launched AS (
         correlation_id,
         arg_max(op_id, end_ns) AS op_id,
         max(end_ns) AS end_ns
-    FROM v1.op
+    FROM v1.op_launch
     WHERE correlation_id IS NOT NULL
     GROUP BY rank, stream, correlation_id
 )

@@ -1,7 +1,7 @@
 -- view:       v1.event_edge
 -- purpose:    Which device ops a stream wait waits for: the recording stream's last op before the record, or what that stream waited for itself.
 -- grain:      rank, wait_id, producer_op_id
--- depends-on: v1.wait_record, v1.wait_relay, v1.op
+-- depends-on: v1.wait_record, v1.wait_relay, v1.op_launch
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -54,7 +54,7 @@ launched AS (
         stream,
         correlation_id,
         arg_min(op_id, start_ns) AS op_id
-    FROM v1.op
+    FROM v1.op_launch
     WHERE correlation_id IS NOT NULL
     GROUP BY rank, stream, correlation_id
 ),

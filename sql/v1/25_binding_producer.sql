@@ -1,7 +1,7 @@
 -- view:       v1.binding_producer
 -- purpose:    Of all recorded reasons for an op to wait (stream order, event edges), the one that ended last.
 -- grain:      rank, op_id
--- depends-on: v1.op, v1.event_producer
+-- depends-on: v1.device_op, v1.event_producer
 -- materialise: no
 -- since:      1
 -- columns:
@@ -27,5 +27,5 @@ SELECT
         p.producer_end_ns > o.previous_end_ns, p.producer_op_id IS NOT NULL
     ) AS is_event_edge,
     coalesce(p.unresolved_waits, 0)::INTEGER AS unresolved_waits
-FROM v1.op AS o
+FROM v1.device_op AS o
 LEFT JOIN v1.event_producer AS p ON o.rank = p.rank AND o.op_id = p.op_id;

@@ -1,7 +1,7 @@
 -- view:       v1.anchor_window
 -- purpose:    Steps of every anchor that the capture offers, on the host and on the device.
 -- grain:      rank, source, projection, step_id
--- depends-on: v1.step_range, v1.op
+-- depends-on: v1.step_range, v1.op_launch
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -28,7 +28,7 @@ WITH launched AS (
             launch_start_ns,
             CASE WHEN NOT bool_or(launch_start_ns IS NOT NULL) OVER (PARTITION BY rank) THEN start_ns END
         ) AS at_ns
-    FROM v1.op
+    FROM v1.op_launch
 ),
 
 anchor AS (

@@ -1,7 +1,7 @@
 -- view:       v1.step_window
 -- purpose:    Every step of every rank in both projections, and the whole capture.
 -- grain:      rank, projection, step_id
--- depends-on: v1.anchor_window, v1.op
+-- depends-on: v1.anchor_window, v1.op_launch
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -35,5 +35,5 @@ SELECT
     min(start_ns) AS start_ns,
     max(end_ns) AS end_ns,
     FALSE AS is_partial
-FROM v1.op
+FROM v1.op_launch
 GROUP BY rank;

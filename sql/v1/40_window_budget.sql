@@ -1,7 +1,7 @@
 -- view:       v1.window_budget
 -- purpose:    Unions of device activity and the three-way split of compute-absent time in every window of a rank.
 -- grain:      rank, projection, step_id
--- depends-on: v1.step_window, v1.op, v1.event_producer
+-- depends-on: v1.step_window, v1.device_op, v1.event_producer
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -62,7 +62,7 @@ event AS (
         o.time_class = 'copy' AS is_copy,
         o.issued_ns,
         greatest(p.producer_end_ns, o.previous_end_ns) AS producer_end_ns
-    FROM v1.op AS o
+    FROM v1.device_op AS o
     LEFT JOIN v1.event_producer AS p ON o.rank = p.rank AND o.op_id = p.op_id
     UNION ALL
     SELECT

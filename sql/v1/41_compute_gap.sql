@@ -1,7 +1,7 @@
 -- view:       v1.compute_gap
 -- purpose:    Every maximal interval of a rank without a compute op, with the op that ends it and why it did not start.
 -- grain:      rank, gap_id
--- depends-on: v1.op, v1.binding_producer, v1.step_window
+-- depends-on: v1.device_op, v1.binding_producer, v1.step_window
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -37,7 +37,7 @@ compute AS (
             ORDER BY o.start_ns, o.op_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS compute_until_ns
-    FROM v1.op AS o
+    FROM v1.device_op AS o
     WHERE o.time_class IN ('compute', 'graph')
 ),
 
@@ -59,7 +59,7 @@ last_gap AS (
         coalesce(max(o.end_ns), e.first_ns) AS start_ns,
         e.last_ns AS end_ns
     FROM extent AS e
-    LEFT JOIN v1.op AS o ON e.rank = o.rank AND o.time_class IN ('compute', 'graph')
+    LEFT JOIN v1.device_op AS o ON e.rank = o.rank AND o.time_class IN ('compute', 'graph')
     GROUP BY e.rank, e.first_ns, e.last_ns
     HAVING e.last_ns > coalesce(max(o.end_ns), e.first_ns)
 ),
@@ -113,4 +113,4 @@ SELECT
     CASE WHEN s.blocked_until_ns > s.starved_until_ns THEN o.time_class END AS producer_class,
     s.unresolved_waits
 FROM split AS s
-LEFT JOIN v1.op AS o ON s.rank = o.rank AND s.producer_op_id = o.op_id;
+LEFT JOIN v1.device_op AS o ON s.rank = o.rank AND s.producer_op_id = o.op_id;

@@ -1,7 +1,7 @@
 -- view:       v1.blame_chain
 -- purpose:    Blocking time followed backwards: who really held the gap, not only who came last.
 -- grain:      rank, gap_id, start_ns
--- depends-on: v1.compute_gap, v1.op, v1.binding_producer
+-- depends-on: v1.compute_gap, v1.device_op, v1.binding_producer
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -40,7 +40,7 @@ WITH RECURSIVE chain AS (
         greatest(c.from_ns, coalesce(o.issued_ns, c.from_ns)) AS from_ns,
         least(p.producer_end_ns, o.start_ns, c.until_ns) AS until_ns
     FROM chain AS c
-    INNER JOIN v1.op AS o ON c.rank = o.rank AND c.op_id = o.op_id
+    INNER JOIN v1.device_op AS o ON c.rank = o.rank AND c.op_id = o.op_id
     INNER JOIN v1.binding_producer AS p ON c.rank = p.rank AND c.op_id = p.op_id
     WHERE
         p.producer_op_id IS NOT NULL
@@ -65,7 +65,7 @@ link AS (
             AS issued_ns,
         n.until_ns AS blocked_until_ns
     FROM chain AS c
-    INNER JOIN v1.op AS o ON c.rank = o.rank AND c.op_id = o.op_id
+    INNER JOIN v1.device_op AS o ON c.rank = o.rank AND c.op_id = o.op_id
     LEFT JOIN chain AS n ON c.rank = n.rank AND c.gap_id = n.gap_id AND c.depth + 1 = n.depth
 ),
 

@@ -1,7 +1,7 @@
 -- view:       v1.stream_work
 -- purpose:    What each stream did: union of its busy time and work volume by class.
 -- grain:      rank, stream
--- depends-on: v1.op, v1.stream
+-- depends-on: v1.device_op, v1.stream
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -38,7 +38,7 @@ WITH added AS (
                 )
             )
         ) AS added_ns
-    FROM v1.op AS o
+    FROM v1.device_op AS o
 ),
 
 by_class AS (

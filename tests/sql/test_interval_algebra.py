@@ -40,7 +40,7 @@ def connection() -> duckdb.DuckDBPyConnection:
     con = duckdb.connect(config={"threads": 1})
     con.execute("CREATE SCHEMA v1")
     con.execute(
-        "CREATE TABLE v1.op (rank BIGINT, op_id BIGINT, time_class VARCHAR, start_ns BIGINT, "
+        "CREATE TABLE v1.device_op (rank BIGINT, op_id BIGINT, time_class VARCHAR, start_ns BIGINT, "
         "end_ns BIGINT, issued_ns BIGINT, previous_op_id BIGINT, previous_end_ns BIGINT)"
     )
     con.execute(
@@ -60,12 +60,12 @@ def connection() -> duckdb.DuckDBPyConnection:
 def _load(
     con: duckdb.DuckDBPyConnection, ranks: dict[int, list[Op]], windows: list[tuple[int, int]]
 ) -> None:
-    for table in ("op", "event_producer", "step_window"):
+    for table in ("device_op", "event_producer", "step_window"):
         con.execute(f"DELETE FROM v1.{table}")
     rows = [(rank, op) for rank, ops in ranks.items() for op in ops]
     for rank, op in rows:
         con.execute(
-            f"INSERT INTO v1.op VALUES ({rank}, {op.op_id}, '{op.time_class}', {op.start}, "
+            f"INSERT INTO v1.device_op VALUES ({rank}, {op.op_id}, '{op.time_class}', {op.start}, "
             f"{op.end}, {_literal(op.issued)}, NULL, NULL)"
         )
         if op.producer_end is not None:
