@@ -57,6 +57,8 @@ EXAMPLES = {
     "name_class": "FROM name_class WHERE rule_id = 'unmatched' ORDER BY name",
     "range_segment": "FROM range_segment WHERE layer = 'annotation' ORDER BY rank, tid, at_ns",
     "op_launch": "SELECT count(*) AS unlinked FROM op_launch WHERE launch_call_id IS NULL",
+    "device_op": "SELECT rank, time_class, sum(dur_ns)::BIGINT AS volume_ns FROM device_op "
+    "GROUP BY ALL ORDER BY ALL",
     "op": "SELECT name, issued_ns, start_ns - issued_ns AS queued_ns FROM op "
     "ORDER BY queued_ns DESC LIMIT 10",
     "wait_record": "SELECT count(*) FROM wait_record WHERE record_correlation_id IS NULL",

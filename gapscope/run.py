@@ -144,10 +144,17 @@ def open_run(path: str | Path = DEFAULT_RUN) -> Run:
             f"`{directory}/manifest.json` cannot be read",
             "ingest again: `gapscope ingest DIRECTORY -f`",
         ) from error
-    if manifest.get("schema_version", 0) > SCHEMA_VERSION:
+    version = manifest.get("schema_version") if isinstance(manifest, dict) else None
+    if not isinstance(version, int):
+        raise GapscopeError(
+            "broken-run",
+            f"`{directory}/manifest.json` is not the manifest of a run",
+            "ingest again: `gapscope ingest DIRECTORY -f`",
+        )
+    if version > SCHEMA_VERSION:
         raise GapscopeError(
             "run-too-new",
-            f"`{directory}` has schema {manifest['schema_version']}, this is {SCHEMA_VERSION}",
+            f"`{directory}` has schema {version}, this is {SCHEMA_VERSION}",
             "upgrade: `pip install -U gapscope`",
         )
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from typing import Annotated
 
 import typer
@@ -82,6 +84,7 @@ def main() -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """The command line without the exit; returns the exit code."""
+    _unwind_when_told_to_stop()
     try:
         code = app(args=arguments, prog_name="gapscope", standalone_mode=False)
         sys.stdout.flush()
@@ -91,6 +94,9 @@ def run(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         output.say("interrupted")
         return EXIT_INTERRUPTED
+    except _Terminated as stop:
+        output.say("terminated")
+        return stop.exit_code
     except SystemExit as stop:
         # Typer itself ends like this, with 1, when whoever reads stdout went away.
         return EXIT_BROKEN_PIPE if stop.code == 1 else int(stop.code or 0)
@@ -101,6 +107,28 @@ def run(arguments: list[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 -- the boundary: no traceback unless asked for
         return _unexpected(error)
     return code if isinstance(code, int) else 0
+
+
+class _Terminated(BaseException):  # noqa: N818 -- like KeyboardInterrupt: a wish, no error
+    """SIGTERM or SIGHUP arrived."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+def _unwind_when_told_to_stop() -> None:
+    """Let batch systems and closed terminals stop a command without leaving half a run."""
+
+    def stop(number: int, _frame: object) -> None:
+        raise _Terminated(number)
+
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            # `nohup` ignores SIGHUP on purpose.
+            if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, stop)
 
 
 def _unexpected(error: Exception) -> int:

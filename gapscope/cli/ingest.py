@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -131,12 +132,14 @@ def run_ingest(
 
 
 def _declared(pairs: list[str]) -> dict[str, int]:
-    ranks = {}
+    ranks: dict[str, int] = {}
     for pair in pairs:
         file, _, number = pair.rpartition("=")
-        if not file or not number.isdigit():
+        if not file or not re.fullmatch(r"[0-9]{1,10}", number) or file in ranks:
             raise GapscopeError(
-                "usage", f"`--rank {pair}` is not FILE=N", "for example `--rank rank0.json.gz=0`"
+                "usage",
+                f"`--rank {pair}` is not FILE=N, or names FILE twice",
+                "for example `--rank rank0.json.gz=0`",
             )
         ranks[file] = int(number)
     return ranks

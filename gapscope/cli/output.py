@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -11,6 +12,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gapscope.errors import GapscopeError
+
+# Control characters but tab and line end, and what reverses the order of text.
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 _RED, _YELLOW, _BOLD, _RESET = "\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[0m"
 
@@ -29,9 +33,17 @@ def width() -> int:
     return max(40, shutil.get_terminal_size((80, 24)).columns)
 
 
+def plain(text: str) -> str:
+    """The text with characters that could steer a terminal written out, as `\\x1b`.
+
+    Names in captures and files are not ours: they may hold any character.
+    """
+    return _STEERING.sub(_written_out, text)
+
+
 def data(text: str) -> None:
     """One piece of the answer, with a line end, to stdout."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.write(_encodable(text if text.endswith("\n") else text + "\n", sys.stdout))
 
 
 def document(schema: str, content: dict[str, Any]) -> None:
@@ -42,19 +54,19 @@ def document(schema: str, content: dict[str, Any]) -> None:
 def say(text: str, *, quiet: bool = False) -> None:
     """Talk: progress, tables for the eye, what to do next."""
     if not quiet:
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(plain(text) + "\n")
 
 
 def warn(text: str) -> None:
     """A warning; `--quiet` keeps it."""
-    sys.stderr.write(_painted("warning", _YELLOW) + f": {text}\n")
+    sys.stderr.write(_painted("warning", _YELLOW) + f": {plain(text)}\n")
 
 
 def fail(error: GapscopeError) -> None:
     """The error and what to type next."""
-    sys.stderr.write(_painted(f"error[{error.slug}]", _RED) + f": {error.message}\n")
+    sys.stderr.write(_painted(f"error[{error.slug}]", _RED) + f": {plain(error.message)}\n")
     if error.hint:
-        sys.stderr.write(f"  hint: {error.hint}\n")
+        sys.stderr.write(f"  hint: {plain(error.hint)}\n")
 
 
 def table(
@@ -89,6 +101,17 @@ def wrapped(lead: str, text: str) -> str:
     )
 
 
+def _encodable(text: str, stream: Any) -> str:
+    """The text with what the stream cannot encode (names that are no UTF-8) written out."""
+    encoding = stream.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _written_out(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
 def _painted(text: str, colour: str) -> str:
     return f"{_BOLD}{colour}{text}{_RESET}" if colour_on(sys.stderr) else text
 
@@ -100,7 +123,7 @@ def _cell(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return str(value).replace("\n", " ")
+    return plain(str(value).replace("\r\n", " ").replace("\n", " "))
 
 
 def _is_number(text: str) -> bool:

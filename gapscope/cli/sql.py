@@ -144,12 +144,17 @@ def _print(header: tuple[str, ...], rows: Any, format_: RowFormat) -> None:
     elif format_ is RowFormat.MARKDOWN:
         output.data("| " + " | ".join(header) + " |\n|" + " --- |" * len(header))
         for row in rows:
-            cells = ("" if cell is None else str(cell) for cell in row)
-            output.data("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+            cells = ("" if cell is None else output.plain(str(cell)) for cell in row)
+            output.data("| " + " | ".join(_markdown_cell(cell) for cell in cells) + " |")
     else:
         # Only a screen cuts lines: whatever reads a pipe gets everything.
         limit = output.width() if sys.stdout.isatty() else None
         output.data(output.table(header, rows, limit=limit))
+
+
+def _markdown_cell(text: str) -> str:
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace("\\", "\\\\")
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _json_lines(header: tuple[str, ...], rows: Any) -> Iterator[str]:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 # difference of any two times fits into 64 bits, so that no query can overflow on one.
 TIME_LIMIT_NS = 2**61 - 1
 
+# Ranks are 32-bit numbers in every launcher.
+MAX_RANK = 2**31 - 1
+
 # Environment variables that may enter a run: rank identity and settings known to change timing.
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")

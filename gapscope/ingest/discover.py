@@ -35,16 +35,17 @@ def discover(sources: Sequence[Path]) -> tuple[list[Found], list[str]]:
     for source in sources:
         if not os.path.lexists(source):
             raise GapscopeError("not-found", f"`{source}` does not exist", "check the path")
-        if source.is_dir() and _format_of(source) is None:
+        if _is_directory(source) and _format_of(source) is None:
             for path in _walk(source):
                 label = path.relative_to(source).as_posix()
-                format_ = _format_of(path)
+                format_ = _format_of(path) or _unreadable_format(path)
                 if format_ is None:
                     ignored.append(label)
                 else:
                     found.setdefault(path.resolve(), Found(path, format_, label))
         else:
-            found.setdefault(source.resolve(), Found(source, _format_of_named(source), source.name))
+            format_ = _format_of_named(source)
+            found.setdefault(source.resolve(), Found(source, format_, source.name))
     captures = _without_exported_twins(sorted(found.values(), key=lambda one: one.label))
     if not captures:
         raise GapscopeError(
@@ -69,7 +70,7 @@ def _walk(directory: Path) -> Iterator[Path]:
     for entry in entries:
         if entry.name.startswith("."):
             continue
-        if entry.is_dir():
+        if _is_directory(entry):
             if (entry / "run.duckdb").exists() and (entry / "manifest.json").exists():
                 continue
             if _format_of(entry) is not None:
@@ -90,6 +91,10 @@ def _format_of(path: Path) -> str | None:
 
 def _format_of_named(path: Path) -> str:
     """The reader of a file that the user named; says why there is none."""
+    if path.is_symlink() and not path.exists():
+        raise GapscopeError(
+            "not-a-file", f"`{path}` is a link that leads nowhere", "check where it should lead"
+        )
     if not path.is_dir() and not _is_regular(path):
         raise GapscopeError(
             "not-a-file", f"`{path}` is not a regular file", "name a file or a directory"
@@ -111,6 +116,31 @@ def _format_of_named(path: Path) -> str:
             "expected Kineto .json(.gz), or Nsight Systems .sqlite, parquetdir or .nsys-rep",
         )
     return format_
+
+
+def _unreadable_format(path: Path) -> str | None:
+    """The reader of a capture by its name, where its content may not be looked at.
+
+    The reader then fails, and the file is named among what is lost instead of ignored.
+    """
+    if not _is_regular(path) or os.access(path, os.R_OK):
+        return None
+    name = path.name.removesuffix(".gz")
+    if name.endswith((".sqlite", ".nsys-rep")):
+        return "nsys"
+    return "kineto" if name.endswith(".json") else None
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except PermissionError as error:
+        raise GapscopeError(
+            "cannot-read", f"`{path}` cannot be read: {error.strerror}", "check its permissions"
+        ) from error
+    except OSError:
+        # A link that leads nowhere or in circles.
+        return False
 
 
 def _is_regular(path: Path) -> bool:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from gapscope.errors import GapscopeError
 from gapscope.ingest.nsys_tables import (
+    SQLITE_ERRORS,
     ParquetSource,
     SqliteSource,
     TableSource,
@@ -76,7 +77,7 @@ def open_export(path: Path) -> Iterator[Opened]:
         database = _database_of(path, Path(scratch), notes)
         try:
             source = SqliteSource(database)
-        except (sqlite3.DatabaseError, OSError) as error:
+        except (*SQLITE_ERRORS, OSError) as error:
             raise _unreadable(path, error) from None
         try:
             yield Opened(source, notes)
@@ -193,7 +194,7 @@ def _recovered(path: Path, scratch: Path, notes: list[tuple[str, str, str, str |
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             connection.execute("PRAGMA journal_mode=DELETE")
         connection.close()
-    except sqlite3.DatabaseError as error:
+    except SQLITE_ERRORS as error:
         raise _unreadable(path, error) from None
     notes.append(
         (
@@ -223,7 +224,7 @@ def _sqlite_has_marker(path: Path) -> bool:
             names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         finally:
             connection.close()
-    except sqlite3.DatabaseError:
+    except SQLITE_ERRORS:
         # The magic is right: let the reader say what is wrong with the file.
         return True
     return _has_marker(names)

@@ -33,8 +33,8 @@ from gapscope.ingest.nsys_columns import (
     memset_name,
     split_op_ids,
     split_thread,
-    without_none,
     with_sane_times,
+    without_none,
     without_version,
 )
 from gapscope.ingest.nsys_meta import Observed, metric_devices, rows

@@ -31,6 +31,9 @@ INT64_MAX = 2**63 - 1
 # SQLite's default limit of bound values is 999 in old builds.
 LOOKUP_CHUNK = 900
 
+# What reading a broken database raises; names of tables and columns may be no UTF-8.
+SQLITE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
+
 _INTEGER_TEXT = re.compile(r"-?\d{1,19}")
 
 
@@ -137,7 +140,7 @@ class SqliteSource:
         if known is None:
             try:
                 rows = self._plain.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
-            except sqlite3.DatabaseError as error:
+            except SQLITE_ERRORS as error:
                 self.problems.append(Problem(table, 0, str(error)))
                 rows = []
             known = self._columns[table] = frozenset(row[1] for row in rows)
@@ -188,7 +191,7 @@ class SqliteSource:
                 rows = self._plain.execute(
                     f"SELECT id, value FROM StringIds WHERE id IN ({marks})", chunk
                 ).fetchall()
-            except sqlite3.DatabaseError as error:
+            except SQLITE_ERRORS as error:
                 self._lookup_failed(str(error))
                 return found
             found.update((key, str(value)) for key, value in rows if value is not None)
@@ -203,7 +206,7 @@ class SqliteSource:
             return 0
         try:
             return int(self._plain.execute(sql).fetchone()[0] or 0)
-        except (sqlite3.DatabaseError, TypeError, ValueError):
+        except (*SQLITE_ERRORS, TypeError, ValueError):
             return 0
 
     def _adbc_batches(self, scope: str, present: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
@@ -253,7 +256,7 @@ class SqliteSource:
                     done += len(rows)
                     yield self._converted(table, columns, present, rows)
                     rows = []
-        except sqlite3.DatabaseError as error:
+        except SQLITE_ERRORS as error:
             failure = str(error)
         finally:
             connection.close()

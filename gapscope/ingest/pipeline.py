@@ -7,7 +7,8 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,6 +18,8 @@ from gapscope.errors import GapscopeError
 from gapscope.ingest.discover import Found, discover
 from gapscope.ingest.ranks import RankOptions, assign, place
 from gapscope.ingest.stage import Staged, stage
+from gapscope.ingest.workers import worker_pool
+from gapscope.ingest.workplace import WorkPlace, check_target
 
 Progress = Callable[[str, int, int], None]
 _T = TypeVar("_T")
@@ -49,15 +52,19 @@ def ingest(
     directory beside it and renamed once. Inputs are only read. `steps` is a regular expression
     that a step range must match whole. Raises GapscopeError; leaves nothing behind when it does.
     """
-    _check_target(out, force)
+    check_target(out, force=force)
     found, ignored = discover(sources)
     _check_steps(steps)
     workers = max(1, min(workers or os.cpu_count() or 1, len(found)))
-    work = _work_directory(out)
+    workplace = WorkPlace(out)
+    work = workplace.path
     try:
         with _readable_failures(out):
             staged, failures = _stage_all(found, work, workers, progress)
-            plan = assign(staged, RankOptions(rank_from_name, dict(ranks or {})))
+            # A file that could not be read is reported as such, not as one that does not exist.
+            unread = {name for one, _ in failures for name in (one.label, one.path.name)}
+            declared = {name: rank for name, rank in (ranks or {}).items() if name not in unread}
+            plan = assign(staged, RankOptions(rank_from_name, declared))
             rows = place(plan, staged, work, failures, ignored)
             shutil.rmtree(work / "staging", ignore_errors=True)
             options = {} if steps is None else {"steps": steps}
@@ -65,28 +72,11 @@ def ingest(
             _write_manifest(work, staged, rows, options)
             quality = _notable_quality(work)
             shutil.rmtree(work / "spill", ignore_errors=True)
-            _publish(work, out)
+            workplace.publish(out, force=force)
     except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
+        workplace.discard()
         raise
     return IngestResult(out, rows, quality)
-
-
-def is_run(path: Path) -> bool:
-    """Whether a directory is a run of ours, which `force` may replace."""
-    return (path / "manifest.json").is_file() and (path / "run.duckdb").is_file()
-
-
-def _check_target(out: Path, force: bool) -> None:
-    if out.is_symlink() or out.exists():
-        if not force:
-            raise GapscopeError(
-                "exists", f"`{out}` exists", "replace it with `-f`, or choose another with `-o`"
-            )
-        if not is_run(out):
-            raise GapscopeError(
-                "not-a-run", f"`{out}` is not a run, so `-f` does not replace it", "choose `-o`"
-            )
 
 
 def _check_steps(steps: str | None) -> None:
@@ -104,22 +94,6 @@ def _check_steps(steps: str | None) -> None:
         ) from error
 
 
-def _work_directory(out: Path) -> Path:
-    parent = out.absolute().parent
-    work = parent / f".{out.name}.tmp-{os.getpid()}"
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir()
-    except OSError as error:
-        raise GapscopeError(
-            "cannot-write",
-            f"`{parent}` cannot be written: {error.strerror}",
-            "choose another place with `-o`",
-        ) from error
-    return work
-
-
 @contextlib.contextmanager
 def _readable_failures(out: Path) -> Iterator[None]:
     """Turn what the operating system and DuckDB say into one line that names the run."""
@@ -132,6 +106,12 @@ def _readable_failures(out: Path) -> Iterator[None]:
             "cannot-write",
             f"`{out}` could not be written: {error.strerror or error}",
             "free space, or choose another place with `-o`",
+        ) from error
+    except BrokenProcessPool as error:
+        raise GapscopeError(
+            "worker-died",
+            f"`{out}` could not be made: a process that read for it was killed (out of memory?)",
+            "use less memory: `--workers 1`, or `--memory-limit 2GB`",
         ) from error
     except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
         raise GapscopeError(
@@ -160,7 +140,7 @@ def _stage_all(
             report = None if progress is None else _byte_progress(progress, source.label)
             keep(source, lambda s=source, t=target, r=report: stage(s, t, r))  # type: ignore[misc]
     else:
-        with _pool(workers) as pool:
+        with worker_pool(workers) as pool:
             jobs = {
                 pool.submit(stage, source, target): source
                 for source, target in zip(found, targets, strict=True)
@@ -196,7 +176,7 @@ def _derive_all(
                 progress("views", done, len(ranks))
     else:
         threads = max(1, cores // workers)
-        with _pool(workers) as pool:
+        with worker_pool(workers) as pool:
             jobs = {
                 pool.submit(derive_rank, work, rank, options, threads, memory_limit): rank
                 for rank in ranks
@@ -207,13 +187,6 @@ def _derive_all(
                     progress("views", done, len(ranks))
     audits.sort()
     create(work, out.absolute(), options, audits, cores, memory_limit)
-
-
-def _pool(workers: int) -> ProcessPoolExecutor:
-    import multiprocessing
-
-    # Arrow and DuckDB have threads by now; a forked child could inherit a held lock.
-    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
 
 
 def _completed(jobs: dict[Future[_T], Any]) -> Iterator[Future[_T]]:
@@ -276,19 +249,3 @@ def _notable_quality(work: Path) -> list[dict[str, Any]]:
         )
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-
-def _publish(work: Path, out: Path) -> None:
-    """One rename; an older run steps aside first and is removed after."""
-    old = None
-    if out.exists():
-        old = work.with_name(work.name + "-old")
-        out.rename(old)
-    try:
-        work.rename(out)
-    except OSError:
-        if old is not None:
-            old.rename(out)
-        raise
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gapscope.errors import GapscopeError
-from gapscope.ingest.base import DeviceInfo, ProcessInfo
+from gapscope.ingest.base import MAX_RANK, DeviceInfo, ProcessInfo
 from gapscope.ingest.discover import Found
 from gapscope.ingest.stage import Partition, Staged
 from gapscope.ingest.writer import NUMBERED, StagingSink
 from gapscope.schema.catalog import PARQUET_OPTIONS
 from gapscope.schema.tables import TABLES
 
-_RANK_IN_NAME = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
+_RANK_IN_NAME = re.compile(r"rank[-_.]?([0-9]{1,10})(?![0-9])", re.IGNORECASE)
 
 # Tables whose rows belong to a device; all others belong to a process.
 _DEVICE_TABLES = frozenset(
@@ -44,6 +44,11 @@ class Placement:
 
 def assign(staged: list[Staged], options: RankOptions) -> list[Placement]:
     """Give every partition a rank. Two that claim one rank are an error, unless appended."""
+    for label, rank in options.declared.items():
+        if not 0 <= rank <= MAX_RANK:
+            raise GapscopeError(
+                "usage", f"`--rank {label}={rank}`: no such rank", f"ranks are 0 to {MAX_RANK}"
+            )
     placements: list[Placement] = []
     unknown: list[tuple[int, Partition, bool]] = []
     unused = set(options.declared)
@@ -83,12 +88,16 @@ def place(
         by_rank.setdefault(placement.rank, []).append(placement)
     for rank in sorted(by_rank):
         parts = by_rank[rank]
-        _write_extra(work / "extra" / str(rank), rank == min(by_rank), parts, staged, failures, ignored)
+        _write_extra(
+            work / "extra" / str(rank), rank == min(by_rank), parts, staged, failures, ignored
+        )
         rows[rank] = {}
         for table in TABLES:
             target = work / "data" / table / f"rank={rank}"
             target.mkdir(parents=True)
-            rows[rank][table] = _place_table(table, parts, staged, work / "extra" / str(rank), target)
+            rows[rank][table] = _place_table(
+                table, parts, staged, work / "extra" / str(rank), target
+            )
     shutil.rmtree(work / "extra", ignore_errors=True)
     return rows
 
@@ -109,7 +118,7 @@ def _claim(
         return info.rank, info.rank_source or "stated"
     if is_primary and options.from_name:
         named = _RANK_IN_NAME.findall(one.found.path.name)
-        if named:
+        if named and int(named[-1]) <= MAX_RANK:
             return int(named[-1]), "file name"
     return None
 
@@ -274,7 +283,9 @@ def _combine(
                 replaced.append(f"op_id + {op_offset} AS op_id")
             replace = f" REPLACE ({', '.join(replaced)})" if replaced else ""
             where = _membership(table, part, staged[part.source])
-            queries.append(f"SELECT *{replace} FROM read_parquet({_quoted(path)}) AS t WHERE {where}")
+            queries.append(
+                f"SELECT *{replace} FROM read_parquet({_quoted(path)}) AS t WHERE {where}"
+            )
             offset += staged[part.source].rows.get(table, 0)
             op_offset += staged[part.source].rows.get("gpu_op", 0)
         if own is not None:
@@ -289,10 +300,7 @@ def _combine(
                 "status)) AS status, string_agg(detail, '; ') AS detail, "
                 f"string_agg(DISTINCT forbids, '; ') AS forbids FROM ({union}) GROUP BY check_name"
             )
-        con.execute(
-            f"COPY ({union}) TO {_quoted(file)} "
-            f"({PARQUET_OPTIONS})"
-        )
+        con.execute(f"COPY ({union}) TO {_quoted(file)} ({PARQUET_OPTIONS})")
 
 
 def _membership(table: str, part: Placement, one: Staged) -> str:

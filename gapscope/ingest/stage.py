@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gapscope.errors import GapscopeError
-from gapscope.ingest.base import SourceInfo
+from gapscope.ingest.base import MAX_RANK, TIME_LIMIT_NS, SourceInfo
 from gapscope.ingest.discover import READERS, Found
 from gapscope.ingest.writer import StagingSink
+
+# These come from writing the staged rows, not from reading the source.
+_OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 @dataclass(frozen=True)
@@ -44,17 +49,58 @@ def stage(
     sink = StagingSink(directory, progress)
     try:
         info = READERS[found.format]().read(found.path, sink)
+        _check_identity(info, sink)
         sink.close()
         size, digest = _digest(found.path)
-    except PermissionError as error:
+    except (GapscopeError, MemoryError):
         sink.abort()
+        raise
+    except OSError as error:
+        sink.abort()
+        if error.errno in _OUT_OF_SPACE:
+            raise
         raise GapscopeError(
-            "cannot-read", f"`{found.label}` cannot be read: {error.strerror}", "check permissions"
+            "cannot-read",
+            f"`{found.label}` cannot be read: {error.strerror or error}",
+            "check its permissions",
+        ) from error
+    except Exception as error:
+        sink.abort()
+        if os.environ.get("GAPSCOPE_DEBUG"):
+            raise
+        # One odd file must not lose the others. Only the kind is named: the text of an exception
+        # may quote the file.
+        raise GapscopeError(
+            "unreadable-capture",
+            f"`{found.label}` could not be read ({type(error).__name__})",
+            "this is a bug in gapscope; see the traceback with `GAPSCOPE_DEBUG=1`",
         ) from error
     except BaseException:
         sink.abort()
         raise
     return Staged(found, directory, info, _partitions(directory), sink.rows, size, digest)
+
+
+def _check_identity(info: SourceInfo, sink: StagingSink) -> None:
+    """Forget numbers that no process can have; a rank out of range is none."""
+    refused = []
+    for process in info.processes:
+        if process.rank is not None and not 0 <= process.rank <= MAX_RANK:
+            refused.append(f"rank {process.rank}")
+            process.rank = process.rank_source = None
+        if process.world_size is not None and not 0 < process.world_size <= MAX_RANK:
+            refused.append(f"world size {process.world_size}")
+            process.world_size = None
+        if process.clock_base_ns is not None and abs(process.clock_base_ns) > TIME_LIMIT_NS:
+            refused.append("session start time")
+            process.clock_base_ns = None
+    if refused:
+        sink.quality(
+            "impossible_identity",
+            "warn",
+            f"the source states an impossible {' and '.join(refused)[:200]}: read as unknown",
+            "what needs the identity of the rank",
+        )
 
 
 def _partitions(directory: Path) -> list[Partition]:

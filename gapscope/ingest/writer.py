@@ -42,9 +42,7 @@ def name_id_of(text: str) -> int:
 class StagingSink:
     """Implements `ingest.base.Sink`: buffers rows and writes them as Parquet row groups."""
 
-    def __init__(
-        self, directory: Path, progress: Callable[[int, int], None] | None = None
-    ) -> None:
+    def __init__(self, directory: Path, progress: Callable[[int, int], None] | None = None) -> None:
         self.directory = directory
         self.rows = dict.fromkeys(TABLES, 0)
         self._progress = progress
@@ -83,7 +81,9 @@ class StagingSink:
             else:
                 arrays.append(pa.nulls(count, field.type))
         self.rows[table] += count
-        self._pending.setdefault(table, []).append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        self._pending.setdefault(table, []).append(
+            pa.RecordBatch.from_arrays(arrays, schema=schema)
+        )
         self._pending_rows[table] = self._pending_rows.get(table, 0) + count
         if self._pending_rows[table] >= ROW_GROUP_ROWS:
             self._flush(table)
@@ -202,7 +202,7 @@ def _as_array(values: Any, type_: pa.DataType) -> pa.Array:
 
 
 def _fitting(value: Any, type_: pa.DataType) -> Any:
-    import pyarrow.types as types
+    from pyarrow import types
 
     if isinstance(value, int) and types.is_integer(type_):
         bits = type_.bit_width - 1

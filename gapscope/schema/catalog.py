@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gapscope.errors import GapscopeError
 from gapscope.schema.tables import TABLES, Table
 from gapscope.schema.views import SQL_VERSION, View, all_views, comment, install
 
@@ -35,6 +37,10 @@ PARQUET_OPTIONS = (
     "DICTIONARY_SIZE_LIMIT 1000"
 )
 
+# Characters that DuckDB's globs take for patterns, and how one stands for itself.
+_PATTERN, _LITERAL = "([*?[])", r"[\1]"
+_RANK_OF_FILE = "regexp_extract(filename, '[/\\\\]rank=(-?[0-9]+)[/\\\\][^/\\\\]*$', 1)::BIGINT"
+
 _AUDIT_RESULT = """CREATE TABLE v1.audit_result (
     rank BIGINT, audit_name VARCHAR, view_name VARCHAR, failed_count BIGINT)"""
 _RUN_OPTION = "CREATE TABLE v1.run_option (name VARCHAR, value VARCHAR)"
@@ -64,13 +70,14 @@ def derive_rank(
     import duckdb
 
     con = duckdb.connect()
+    at = "the tables"
     try:
         configure(con, threads, memory_limit, run_directory / "spill")
         con.execute("CREATE SCHEMA v1")
         con.execute(_RUN_OPTION)
         con.executemany("INSERT INTO v1.run_option VALUES (?, ?)", [*options.items(), ("", "")])
         for table in TABLES.values():
-            path = _quoted(run_directory / "data" / table.name / f"rank={rank}" / "*.parquet")
+            path = _exactly(run_directory / "data" / table.name / f"rank={rank}", "*.parquet")
             source = (
                 f"SELECT {rank}::BIGINT AS rank, {_columns(table)} FROM read_parquet({path}, "
                 "hive_partitioning = false)"
@@ -81,26 +88,29 @@ def derive_rank(
         for view in all_views():
             if run_level(view, views):
                 continue
+            at = view.name
             if view.materialise == "rank":
                 target = run_directory / "derived" / view.short_name / f"rank={rank}"
                 target.mkdir(parents=True)
                 file = _quoted(target / "data.parquet")
                 kept = ", ".join(f'"{c.name}"' for c in view.columns if c.name != "rank")
                 con.execute(
-                    f"COPY (SELECT {kept} FROM ({view.query})) TO {file} "
-                    f"({PARQUET_OPTIONS})"
+                    f"COPY (SELECT {kept} FROM ({view.query})) TO {file} ({PARQUET_OPTIONS})"
                 )
                 names = ", ".join(
                     f"{rank}::BIGINT AS rank" if c.name == "rank" else f'"{c.name}"'
                     for c in view.columns
                 )
-                query = f"SELECT {names} FROM read_parquet({file}, hive_partitioning = false)"
+                source = _exactly(target, "data.parquet")
+                query = f"SELECT {names} FROM read_parquet({source}, hive_partitioning = false)"
                 install(con, view, query)
             else:
                 install(con, view)
             for audit, sql in view.audits.items():
                 audits.append((rank, audit, view.name, _count(con, sql)))
         return audits
+    except duckdb.DataError as error:
+        raise _impossible(f"rank {rank}", at, error) from error
     finally:
         con.close()
 
@@ -121,6 +131,7 @@ def create(
     import duckdb
 
     con = duckdb.connect()
+    at = "the tables"
     try:
         configure(con, threads, memory_limit, run_directory / "spill")
         database = _quoted(run_directory / "run.duckdb")
@@ -140,6 +151,7 @@ def create(
             _install_table(con, table, final_location)
         views = {view.name: view for view in all_views()}
         for view in all_views():
+            at = view.name
             if view.materialise == "rank":
                 _install_derived(con, view, final_location)
             elif view.materialise == "run":
@@ -158,6 +170,8 @@ def create(
         con.execute("COMMIT")
         con.execute("USE memory")
         con.execute("DETACH run")
+    except duckdb.DataError as error:
+        raise _impossible("the run", at, error) from error
     finally:
         con.close()
 
@@ -166,7 +180,14 @@ def relink(run_directory: Path) -> None:
     """Point the views of a moved run at its new place, for shells that set no variable."""
     import duckdb
 
-    con = duckdb.connect(str(run_directory / "run.duckdb"))
+    try:
+        con = duckdb.connect(str(run_directory / "run.duckdb"))
+    except duckdb.Error as error:
+        raise GapscopeError(
+            "cannot-write",
+            f"`{run_directory / 'run.duckdb'}` cannot be changed: {str(error).splitlines()[0]}",
+            "close programs that have it open, check its permissions",
+        ) from error
     try:
         here = run_directory.resolve()
         con.execute(f"SET VARIABLE gapscope_run = {_quoted(here)}")
@@ -196,32 +217,53 @@ def configure(
 
 def _install_table(con: duckdb.DuckDBPyConnection, table: Table, location: Path) -> None:
     kind = "TABLE" if table.name in NATIVE_TABLES else "VIEW"
-    query = f"SELECT rank, {_columns(table)} FROM {_parquet('data', table.name, location)}"
+    source = _parquet("data", table.name, location)
+    query = f"SELECT {_RANK_OF_FILE} AS rank, {_columns(table)} FROM {source}"
     con.execute(f'CREATE OR REPLACE {kind} v1."{table.name}" AS {query}')
     text = f"{table.doc} Grain: {table.grain}.".replace("'", "''")
     statements = [f"COMMENT ON {kind} v1.\"{table.name}\" IS '{text}'"]
     for column in table.columns:
         unit = "" if column.unit == "-" else f" [{column.unit}]"
         meaning = (column.doc + unit).replace("'", "''")
-        statements.append(f"COMMENT ON COLUMN v1.\"{table.name}\".\"{column.name}\" IS '{meaning}'")
+        statements.append(f'COMMENT ON COLUMN v1."{table.name}"."{column.name}" IS \'{meaning}\'')
     con.execute("; ".join(statements))
 
 
 def _install_derived(con: duckdb.DuckDBPyConnection, view: View, location: Path) -> None:
-    names = ", ".join(f'"{column.name}"' for column in view.columns)
+    names = ", ".join(
+        f'{_RANK_OF_FILE} AS "rank"' if column.name == "rank" else f'"{column.name}"'
+        for column in view.columns
+    )
     install(con, view, f"SELECT {names} FROM {_parquet('derived', view.short_name, location)}")
 
 
 def _parquet(kind: str, name: str, location: Path) -> str:
     base = f"coalesce(getvariable('gapscope_run'), {_quoted(location)})"
+    # The run may lie anywhere: nothing in its path is a pattern, and `x=1/` no partition.
+    literal = f"regexp_replace({base}, {_quoted(_PATTERN)}, {_quoted(_LITERAL)}, 'g')"
     return (
-        f"read_parquet({base} || '/{kind}/{name}/*/*.parquet', "
-        "hive_partitioning = true, hive_types = {'rank': BIGINT})"
+        f"read_parquet({literal} || '/{kind}/{name}/*/*.parquet', "
+        "hive_partitioning = false, filename = true)"
     )
+
+
+def _exactly(directory: Path, pattern: str) -> str:
+    """Quoted glob of the files in one directory whose own name is no pattern."""
+    literal = re.sub(_PATTERN, lambda match: f"[{match[0]}]", str(directory))
+    return _quoted(f"{literal}/{pattern}")
 
 
 def _columns(table: Table) -> str:
     return ", ".join(f'"{column.name}"' for column in table.columns)
+
+
+def _impossible(what: str, view: str, error: Exception) -> GapscopeError:
+    # Only the kind is named: the text of the exception may quote the capture.
+    return GapscopeError(
+        "impossible-values",
+        f"{what}: times or sizes of the capture overflow {view} ({type(error).__name__})",
+        "capture again, or leave the rank out",
+    )
 
 
 def _count(con: duckdb.DuckDBPyConnection, sql: str) -> int:

@@ -39,7 +39,9 @@ WITH classed AS (
         c.op_class AS name_op_class,
         o.is_packing_range AND c.time_class = 'compute' AS is_packing_by_annotation
     FROM v1.op_launch AS o
-    LEFT JOIN v1.name_class AS c ON o.rank = c.rank AND o.name_id = c.name_id AND o.kind = 'kernel'
+    -- A kernel without a name has a class too: that of the unknown name.
+    LEFT JOIN v1.name_class AS c
+        ON o.rank = c.rank AND o.name_id IS NOT DISTINCT FROM c.name_id AND o.kind = 'kernel'
 )
 
 SELECT

@@ -34,17 +34,26 @@ WITH known AS (
     GROUP BY w.rank, w.wait_id, w.stream, w.correlation_id
 ),
 
+recording AS (
+    SELECT DISTINCT
+        rank,
+        record_stream
+    FROM known
+    WHERE record_correlation_id IS NOT NULL
+),
+
 -- A graph launch puts many ops on a stream under one correlation id: the last to end counts.
 launched AS (
     SELECT
-        rank,
-        stream,
-        correlation_id,
-        arg_max(op_id, end_ns) AS op_id,
-        max(end_ns) AS end_ns
-    FROM v1.op_launch
-    WHERE correlation_id IS NOT NULL
-    GROUP BY rank, stream, correlation_id
+        o.rank,
+        o.stream,
+        o.correlation_id,
+        arg_max(o.op_id, o.end_ns) AS op_id,
+        max(o.end_ns) AS end_ns
+    FROM v1.op_launch AS o
+    INNER JOIN recording AS r ON o.rank = r.rank AND o.stream = r.record_stream
+    WHERE o.correlation_id IS NOT NULL
+    GROUP BY o.rank, o.stream, o.correlation_id
 )
 
 SELECT

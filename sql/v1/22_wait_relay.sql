@@ -7,17 +7,17 @@
 -- columns:
 --   rank         BIGINT  -  Global rank.
 --   wait_id      BIGINT  -  Stream wait.
---   via_wait_id  BIGINT  -  Wait of the recording stream that it inherits.
+--   via_wait_id  BIGINT  -  Wait of the recording stream that it inherits; its own record may be unknown.
 CREATE OR REPLACE VIEW v1.wait_relay AS
 -- Per stream only the latest wait is followed: NCCL's ordering stream carries no op and would
--- relay without end.
+-- relay without end. Waits for unknown records count as waits for one more stream.
 WITH upstream AS (
     SELECT DISTINCT
         rank,
         stream,
         record_stream
     FROM v1.wait_record
-    WHERE record_stream IS NOT NULL AND record_stream <> stream
+    WHERE record_stream IS DISTINCT FROM stream
 ),
 
 asked AS (
@@ -41,6 +41,6 @@ ASOF INNER JOIN v1.wait_record AS k
     ON
         a.rank = k.rank
         AND a.stream = k.stream
-        AND a.record_stream = k.record_stream
+        AND a.record_stream IS NOT DISTINCT FROM k.record_stream
         AND a.record_correlation_id > k.correlation_id
 WHERE k.correlation_id > coalesce(a.op_correlation_id, -1);

@@ -14,6 +14,7 @@
 --   hops            INTEGER  -  0: the recording stream had an op; n: relayed through n waits.
 --   producer_op_id  BIGINT   -  Op that is waited for; NULL when none was found.
 --   producer_end_ns BIGINT   ns Its end (event timestamps may be zero, so the op's end counts).
+--   is_complete     BOOLEAN  -  Whether all that is waited for could be followed: no unknown record, no relay beyond four hops. Complete without a producer: nothing in the capture is waited for.
 CREATE OR REPLACE VIEW v1.event_edge AS
 WITH RECURSIVE reached AS (
     SELECT
@@ -47,16 +48,45 @@ produced AS (
     GROUP BY r.rank, r.wait_id, w.op_id
 ),
 
+-- A wait is followed to its end unless a record on the way is unknown or a relay goes on behind the last hop.
+relaying AS (
+    SELECT DISTINCT
+        rank,
+        wait_id
+    FROM v1.wait_relay
+),
+
+followed AS (
+    SELECT
+        r.rank,
+        r.wait_id,
+        bool_and(
+            w.record_correlation_id IS NOT NULL AND (r.hops < 4 OR y.wait_id IS NULL)
+        ) AS is_complete
+    FROM reached AS r
+    INNER JOIN v1.wait_record AS w ON r.rank = w.rank AND r.at_wait_id = w.wait_id
+    LEFT JOIN relaying AS y ON r.rank = y.rank AND r.at_wait_id = y.wait_id
+    GROUP BY r.rank, r.wait_id
+),
+
+waiting AS (
+    SELECT DISTINCT
+        rank,
+        stream
+    FROM v1.wait_record
+),
+
 -- Of the ops of one graph launch the first to start is the one that waits.
 launched AS (
     SELECT
-        rank,
-        stream,
-        correlation_id,
-        arg_min(op_id, start_ns) AS op_id
-    FROM v1.op_launch
-    WHERE correlation_id IS NOT NULL
-    GROUP BY rank, stream, correlation_id
+        o.rank,
+        o.stream,
+        o.correlation_id,
+        arg_min(o.op_id, o.start_ns) AS op_id
+    FROM v1.op_launch AS o
+    INNER JOIN waiting AS w ON o.rank = w.rank AND o.stream = w.stream
+    WHERE o.correlation_id IS NOT NULL
+    GROUP BY o.rank, o.stream, o.correlation_id
 ),
 
 consumed AS (
@@ -78,7 +108,9 @@ SELECT
     w.record_correlation_id IS NOT NULL AS is_recorded,
     p.hops::INTEGER AS hops,
     p.producer_op_id,
-    p.producer_end_ns
+    p.producer_end_ns,
+    coalesce(f.is_complete, FALSE) AS is_complete
 FROM v1.wait_record AS w
+LEFT JOIN followed AS f ON w.rank = f.rank AND w.wait_id = f.wait_id
 LEFT JOIN produced AS p ON w.rank = p.rank AND w.wait_id = p.wait_id
 LEFT JOIN consumed AS c ON w.rank = c.rank AND w.wait_id = c.wait_id;

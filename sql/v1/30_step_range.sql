@@ -1,7 +1,7 @@
 -- view:       v1.step_range
 -- purpose:    Step windows on the host, from every anchor that the capture offers.
 -- grain:      rank, source, ordinal
--- depends-on: v1.range, v1.name, v1.run_option, v1.op, v1.api_call
+-- depends-on: v1.range, v1.name, v1.run_option, v1.rank, v1.device_op, v1.api_call
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -125,29 +125,37 @@ ranged AS (
 ),
 
 -- Without any such range: a name that recurs after a constant number of launches. Communication first.
+unanchored AS (
+    SELECT rank
+    FROM v1.rank
+    EXCEPT
+    SELECT rank
+    FROM ranged
+),
+
 launched AS (
     SELECT
         o.rank,
         l.source,
-        o.name,
+        o.name_id,
         coalesce(o.launch_start_ns, o.start_ns) AS at_ns,
         row_number() OVER (
             PARTITION BY o.rank, l.source ORDER BY coalesce(o.launch_start_ns, o.start_ns), o.op_id
         ) AS pos
-    FROM v1.op AS o
+    FROM unanchored AS u
+    INNER JOIN v1.device_op AS o ON u.rank = o.rank
     INNER JOIN (VALUES ('collective_sequence'), ('kernel_sequence')) AS l (source)
         ON o.kind = 'kernel' AND (l.source = 'kernel_sequence' OR o.time_class = 'communication')
-    WHERE o.rank NOT IN (SELECT r.rank FROM ranged AS r)
 ),
 
 spaced AS (
     SELECT
         rank,
         source,
-        name,
+        name_id,
         at_ns,
         pos,
-        pos - lag(pos) OVER (PARTITION BY rank, source, name ORDER BY pos) AS spacing
+        pos - lag(pos) OVER (PARTITION BY rank, source, name_id ORDER BY pos) AS spacing
     FROM launched
 ),
 
@@ -156,12 +164,12 @@ period AS (
     SELECT
         s.rank,
         s.source,
-        s.name,
+        s.name_id,
         min(s.spacing) AS period,
         min(s.pos) AS first_pos,
         count(*) AS occurrences
     FROM spaced AS s
-    GROUP BY s.rank, s.source, s.name
+    GROUP BY s.rank, s.source, s.name_id
     HAVING
         count(*) >= 3
         AND min(s.spacing) = max(s.spacing)
@@ -177,15 +185,15 @@ repeating AS (
     SELECT
         p.rank,
         p.source,
-        p.name,
+        p.name_id,
         p.period,
         p.first_pos
     FROM period AS p
     INNER JOIN launched AS a ON p.rank = a.rank AND p.source = a.source
     INNER JOIN launched AS b
         ON a.rank = b.rank AND a.source = b.source AND a.pos + p.period = b.pos
-    GROUP BY p.rank, p.source, p.name, p.period, p.first_pos
-    HAVING avg((a.name = b.name)::INTEGER) >= 0.9
+    GROUP BY p.rank, p.source, p.name_id, p.period, p.first_pos
+    HAVING avg((a.name_id = b.name_id)::INTEGER) >= 0.9
 ),
 
 recurring AS (
@@ -198,7 +206,7 @@ recurring AS (
         l.at_ns AS start_ns,
         lead(l.at_ns) OVER (PARTITION BY l.rank, l.source ORDER BY l.pos) AS end_ns
     FROM launched AS l
-    INNER JOIN repeating AS r ON l.rank = r.rank AND l.source = r.source AND l.name = r.name
+    INNER JOIN repeating AS r ON l.rank = r.rank AND l.source = r.source AND l.name_id = r.name_id
 ),
 
 everything AS (

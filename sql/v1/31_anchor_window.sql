@@ -20,15 +20,21 @@
 --   WHERE w.projection = 'device' AND w.start_ns <> p.end_ns
 CREATE OR REPLACE VIEW v1.anchor_window AS
 -- An op belongs to the step that launched it; its own start stands in where no launch at all is captured.
-WITH launched AS (
+WITH linked AS (
     SELECT
         rank,
-        end_ns,
-        coalesce(
-            launch_start_ns,
-            CASE WHEN NOT bool_or(launch_start_ns IS NOT NULL) OVER (PARTITION BY rank) THEN start_ns END
-        ) AS at_ns
+        count(launch_start_ns) > 0 AS has_launches
     FROM v1.op_launch
+    GROUP BY rank
+),
+
+launched AS (
+    SELECT
+        o.rank,
+        o.end_ns,
+        CASE WHEN k.has_launches THEN o.launch_start_ns ELSE o.start_ns END AS at_ns
+    FROM v1.op_launch AS o
+    INNER JOIN linked AS k ON o.rank = k.rank
 ),
 
 anchor AS (

@@ -50,19 +50,20 @@ bad_interval AS (
     GROUP BY rank
 ),
 
--- A wait on a stream that had no op before in the capture waits for nothing that was captured.
+-- A wait that leads only to streams that had no op before in the capture waits for nothing that was captured.
 wait AS (
     SELECT
         rank,
         count(*) AS total,
         count(*) FILTER (WHERE has_producer) AS resolved,
-        count(*) FILTER (WHERE is_recorded AND NOT has_producer) AS empty
+        count(*) FILTER (WHERE is_complete AND NOT has_producer) AS empty,
+        count(*) FILTER (WHERE has_producer AND NOT is_complete) AS partly_resolved
     FROM (
         SELECT
             rank,
             wait_id,
             bool_or(producer_op_id IS NOT NULL) AS has_producer,
-            bool_or(is_recorded) AS is_recorded
+            bool_and(is_complete) AS is_complete
         FROM v1.event_edge
         GROUP BY rank, wait_id
     ) AS by_wait
@@ -174,9 +175,13 @@ SELECT
     CASE WHEN w.resolved + w.empty >= 0.99 * w.total THEN 'ok' ELSE 'warn' END AS status,
     printf(
         '%d of %d stream waits (%.1f %%) lead to a producing op, '
-        || '%d to a stream without an earlier op, %d to no known record',
+        || '%d to a stream without an earlier op, %d stay unresolved',
         w.resolved, w.total, 100.0 * w.resolved / w.total, w.empty, w.total - w.resolved - w.empty
-    ) AS detail,
+    ) || CASE
+        WHEN w.partly_resolved > 0
+            THEN printf('; %d lead to one, but not all that they wait for could be followed', w.partly_resolved)
+        ELSE ''
+    END AS detail,
     CASE
         WHEN w.resolved + w.empty < 0.99 * w.total
             THEN 'blocking time as more than a lower bound: unresolved waits count as stalled'

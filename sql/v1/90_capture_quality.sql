@@ -59,6 +59,19 @@ step_count AS (
     ) AS counted
 ),
 
+anchor_count AS (
+    SELECT
+        count(DISTINCT source) AS distinct_count,
+        string_agg(source || ' on ' || rank_count, ', ' ORDER BY source) AS anchors
+    FROM (
+        SELECT
+            source,
+            count(DISTINCT rank) AS rank_count
+        FROM v1.step
+        GROUP BY source
+    ) AS by_source
+),
+
 whole_run AS (
     SELECT
         'world_coverage' AS check_name,
@@ -100,6 +113,14 @@ whole_run AS (
         'comparisons of one step between ranks' AS forbids
     FROM step_count
     WHERE distinct_counts > 1
+    UNION ALL
+    SELECT
+        'step_anchor_mix' AS check_name,
+        'warn' AS status,
+        'ranks take their steps from different anchors: ' || anchors AS detail,
+        'comparisons of one step between ranks' AS forbids
+    FROM anchor_count
+    WHERE distinct_count > 1
     UNION ALL
     SELECT
         'audits' AS check_name,

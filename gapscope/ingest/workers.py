@@ -1,0 +1,57 @@
+"""Processes that read and derive in parallel, and that never outlive the one that started them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+# How long a worker may take to clean up after itself once it is told to stop.
+_GRACE_S = 3.0
+
+
+@contextmanager
+def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool whose processes are stopped, not waited for, when the block is left by an error."""
+    # Arrow and DuckDB have threads by now; a forked child could inherit a held lock.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start)
+    try:
+        yield pool
+    except BaseException:
+        processes = list((getattr(pool, "_processes", None) or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join(_GRACE_S)
+            if process.is_alive():
+                process.kill()
+        pool.shutdown(wait=True)
+        raise
+    pool.shutdown(wait=True)
+
+
+def _start() -> None:
+    # Ctrl-C reaches the whole process group: the parent alone decides what to do about it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> NoReturn:
+    # Unwinds, so that temporary files of readers are removed.
+    raise SystemExit(1)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
