@@ -11,6 +11,7 @@ from gapscope.errors import GapscopeError
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
+    from typing_extensions import Self
 
     from gapscope.report.document import Document
 
@@ -32,7 +33,7 @@ class Run:
         self.manifest = manifest
         self._connection = connection
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -53,12 +54,13 @@ class Run:
         try:
             relation = self._connection.sql(query, params=parameters or None)
             # Statements such as SET have no rows.
-            return pl.DataFrame() if relation is None else relation.pl()
+            frame: pl.DataFrame = pl.DataFrame() if relation is None else relation.pl()
         except duckdb.Error as error:
             hint = "list views: `gapscope sql RUN --list`"
             if isinstance(error, duckdb.IOException):
                 hint = f"was the run moved? `gapscope ingest --relink {self.path}`"
             raise GapscopeError("sql-error", str(error).split("\n\nLINE")[0], hint) from error
+        return frame
 
     def view(self, name: str) -> pl.DataFrame:
         """All rows of a view of schema `v1`, in the order of its grain."""
@@ -166,5 +168,6 @@ def open_run(path: str | Path = DEFAULT_RUN) -> Run:
             "ingest again: `gapscope ingest DIRECTORY -f`",
         ) from error
     location = str(directory.resolve()).replace("'", "''")
+    connection.execute("SET enable_progress_bar = false")
     connection.execute(f"SET VARIABLE gapscope_run = '{location}'")
     return Run(directory, connection, manifest)

@@ -75,8 +75,10 @@ def main(directory: Path, count: int) -> None:
                 "correlation_id": ids + 1,
             },
         )
-        for at in range(0, n, OPS_PER_STEP):
-            steps.append((int(call[at]), int(call[min(at + OPS_PER_STEP, n) - 1]) + 5_000))
+        steps += [
+            (int(call[at]), int(call[min(at + OPS_PER_STEP, n) - 1]) + 5_000)
+            for at in range(0, n, OPS_PER_STEP)
+        ]
         device_ns, host_ns = int(end.max()), int(call[-1]) + 9_000
     for number, (begin, finish) in enumerate(steps):
         step_names.append(sink.intern(f"step {number}"))

@@ -13,7 +13,6 @@ import typer
 from gapscope.cli import demo, doctor, export, ingest, output, report, sql, steps
 from gapscope.errors import EXIT_COULD_NOT_RUN, GapscopeError
 
-EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 app = typer.Typer(
@@ -84,19 +83,18 @@ def main() -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """The command line without the exit; returns the exit code."""
-    _unwind_when_told_to_stop()
+    stops = _Stops()
+    stops.listen()
     try:
         code = app(args=arguments, prog_name="gapscope", standalone_mode=False)
         sys.stdout.flush()
     except GapscopeError as error:
+        if stops.number is not None:
+            return stops.end()
         output.fail(error)
         return error.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        output.say("interrupted")
-        return EXIT_INTERRUPTED
-    except _Terminated as stop:
-        output.say("terminated")
-        return stop.exit_code
+    except (_Stopped, KeyboardInterrupt, typer.Abort):
+        return stops.end()
     except SystemExit as stop:
         # Typer itself ends like this, with 1, when whoever reads stdout went away.
         return EXIT_BROKEN_PIPE if stop.code == 1 else int(stop.code or 0)
@@ -105,30 +103,39 @@ def run(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 -- the boundary: no traceback unless asked for
-        return _unexpected(error)
+        return stops.end() if stops.number is not None else _unexpected(error)
     return code if isinstance(code, int) else 0
 
 
-class _Terminated(BaseException):  # noqa: N818 -- like KeyboardInterrupt: a wish, no error
-    """SIGTERM or SIGHUP arrived."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.exit_code = 128 + number
+class _Stopped(BaseException):  # like KeyboardInterrupt: a wish, no error
+    """Ctrl-C, or a signal of a batch system or of a closed terminal, arrived."""
 
 
-def _unwind_when_told_to_stop() -> None:
-    """Let batch systems and closed terminals stop a command without leaving half a run."""
+class _Stops:
+    """The signal that asks the command to end. It unwinds, so that no half a run is left."""
 
-    def stop(number: int, _frame: object) -> None:
-        raise _Terminated(number)
+    def __init__(self) -> None:
+        self.number: int | None = None
 
-    if threading.current_thread() is threading.main_thread():
-        for name in ("SIGTERM", "SIGHUP"):
+    def listen(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
-            # `nohup` ignores SIGHUP on purpose.
-            if number is not None and signal.getsignal(number) == signal.SIG_DFL:
-                signal.signal(number, stop)
+            # What is ignored stays ignored: `nohup` does that to SIGHUP on purpose.
+            if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._stop)
+
+    def end(self) -> int:
+        """Say what happened; the exit code that shells expect."""
+        number = self.number or signal.SIGINT
+        output.say("interrupted" if number == signal.SIGINT else "terminated")
+        return 128 + number
+
+    def _stop(self, number: int, _frame: object) -> None:
+        # Remembered too: DuckDB answers a signal in a query with an error of its own.
+        self.number = number
+        raise _Stopped
 
 
 def _unexpected(error: Exception) -> int:

@@ -22,7 +22,10 @@ _SHOWN = ("gpu_op", "api_call", "range", "collective", "stream_wait")
 def ingest(
     sources: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="SOURCE...", help="Captures, or directories that hold them."),
+        # Whether they can be read is said by what reads them: also inside directories.
+        typer.Argument(
+            metavar="SOURCE...", help="Captures, or directories that hold them.", readable=False
+        ),
     ] = None,
     out: Annotated[
         Path, typer.Option("--output", "-o", metavar="RUN", help="Where the run goes.")

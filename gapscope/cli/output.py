@@ -34,7 +34,7 @@ def width() -> int:
 
 
 def plain(text: str) -> str:
-    """The text with characters that could steer a terminal written out, as `\\x1b`.
+    r"""The text with characters that could steer a terminal written out, as `\x1b`.
 
     Names in captures and files are not ours: they may hold any character.
     """

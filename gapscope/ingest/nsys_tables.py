@@ -175,7 +175,7 @@ class SqliteSource:
                 done += batch.num_rows
                 yield _complete(batch, columns)
             return
-        except (OSError, _Unexpected, self._bulk.Error):
+        except (OSError, _UnexpectedTypeError, self._bulk.Error):
             pass
         yield from self._salvage(table, scope, columns, present, done)
 
@@ -229,7 +229,7 @@ class SqliteSource:
             types = [field.type for field in reader.schema]
             for kind, type_ in zip(kinds, types, strict=True):
                 if kind == "int" and type_ != pa.int64():
-                    raise _Unexpected
+                    raise _UnexpectedTypeError
             for batch in reader:
                 if batch.num_rows:
                     yield batch
@@ -378,7 +378,7 @@ class ParquetSource:
         return self._files[table]
 
 
-class _Unexpected(Exception):
+class _UnexpectedTypeError(Exception):
     """ADBC inferred a type that the caller cannot use."""
 
 

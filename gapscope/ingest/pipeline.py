@@ -55,6 +55,7 @@ def ingest(
     check_target(out, force=force)
     found, ignored = discover(sources)
     _check_steps(steps)
+    _check_memory_limit(memory_limit)
     workers = max(1, min(workers or os.cpu_count() or 1, len(found)))
     workplace = WorkPlace(out)
     work = workplace.path
@@ -92,6 +93,20 @@ def _check_steps(steps: str | None) -> None:
             f"`{steps}` is no regular expression: {str(error).splitlines()[0]}",
             "list candidate ranges: `gapscope steps RUN --candidates`",
         ) from error
+
+
+def _check_memory_limit(limit: str | None) -> None:
+    if limit is None:
+        return
+    import duckdb
+
+    with duckdb.connect() as con:
+        try:
+            con.execute("SET memory_limit = ?", [limit])
+        except duckdb.Error as error:
+            raise GapscopeError(
+                "bad-size", f"`{limit}` is no amount of memory", "for example `--memory-limit 4GB`"
+            ) from error
 
 
 @contextlib.contextmanager

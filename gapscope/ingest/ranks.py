@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def assign(staged: list[Staged], options: RankOptions) -> list[Placement]:
     if unused:
         raise GapscopeError(
             "unknown-file",
-            f"`--rank {sorted(unused)[0]}=...` names no capture",
+            f"`--rank {min(unused)}=...` names no capture",
             f"captures: {', '.join(one.found.label for one in staged[:5])}",
         )
     _check_duplicates(placements, staged)
@@ -154,7 +155,7 @@ def _appendable(same: list[Placement], staged: list[Staged]) -> bool:
     )
     if len(spans) < len(same):
         return False
-    return all(left[1] <= right[0] for left, right in zip(spans, spans[1:], strict=False))
+    return all(left[1] <= right[0] for left, right in itertools.pairwise(spans))
 
 
 def _process(one: Staged, partition: Partition) -> ProcessInfo | None:
@@ -222,7 +223,7 @@ def _write_extra(
         sink.quality(
             "rank_in_name",
             "info",
-            f"the file name `{one.found.path.name}` suggests a rank; confirm with `--rank-from-name`",
+            f"the name `{one.found.path.name}` suggests a rank; confirm with `--rank-from-name`",
         )
     if is_first:
         for found, error in failures:

@@ -28,8 +28,10 @@ NUMBERED = {
 
 
 _REPETITIVE = frozenset(
-    "name_id process_id tid context stream return_code graph_id is_default priority "
-    "grid_x grid_y grid_z block_x block_y block_z".split()
+    (
+        *("name_id", "process_id", "tid", "context", "stream", "return_code", "graph_id"),
+        *("is_default", "priority", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+    )
 )
 
 

@@ -85,7 +85,7 @@ WAITS = """\
 SELECT
     rank,
     count(DISTINCT wait_id)::BIGINT AS wait_count,
-    count(DISTINCT wait_id) FILTER (WHERE producer_op_id IS NOT NULL OR is_recorded)::BIGINT
+    count(DISTINCT wait_id) FILTER (WHERE producer_op_id IS NOT NULL OR is_complete)::BIGINT
         AS resolved_count,
     wait_count - resolved_count AS unresolved_count,
     unresolved_count / wait_count AS unresolved_share

@@ -205,12 +205,14 @@ def relink(run_directory: Path) -> None:
 def configure(
     con: duckdb.DuckDBPyConnection, threads: int, memory_limit: str | None, spill: Path
 ) -> None:
-    """Limits of one connection; spills go inside the unfinished run, which is removed on failure."""
+    """Limits of one connection; it spills into the unfinished run, which failure removes."""
     con.execute(f"SET threads = {threads}")
     con.execute(f"SET temp_directory = {_quoted(spill)}")
     # Nothing is ever downloaded: users sit behind firewalls.
     con.execute("SET autoinstall_known_extensions = false")
     con.execute("SET preserve_insertion_order = false")
+    # DuckDB draws its bar on stdout, which is for data.
+    con.execute("SET enable_progress_bar = false")
     if memory_limit is not None:
         con.execute(f"SET memory_limit = {_quoted(memory_limit)}")
 

@@ -138,9 +138,7 @@ def comment(con: duckdb.DuckDBPyConnection, view: View, relation: str = "VIEW") 
     con.execute(f"COMMENT ON {relation} {view.name} IS {_quote(f'{view.purpose} Grain: {grain}.')}")
     for column in view.columns:
         unit = "" if column.unit == "-" else f" [{column.unit}]"
-        con.execute(
-            f'COMMENT ON COLUMN {view.name}."{column.name}" IS {_quote(column.doc + unit)}'
-        )
+        con.execute(f'COMMENT ON COLUMN {view.name}."{column.name}" IS {_quote(column.doc + unit)}')
 
 
 def _quote(text: str) -> str:

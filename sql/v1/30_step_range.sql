@@ -193,7 +193,7 @@ repeating AS (
     INNER JOIN launched AS b
         ON a.rank = b.rank AND a.source = b.source AND a.pos + p.period = b.pos
     GROUP BY p.rank, p.source, p.name_id, p.period, p.first_pos
-    HAVING avg((a.name_id = b.name_id)::INTEGER) >= 0.9
+    HAVING avg((a.name_id IS NOT DISTINCT FROM b.name_id)::INTEGER) >= 0.9
 ),
 
 recurring AS (
@@ -206,7 +206,7 @@ recurring AS (
         l.at_ns AS start_ns,
         lead(l.at_ns) OVER (PARTITION BY l.rank, l.source ORDER BY l.pos) AS end_ns
     FROM launched AS l
-    INNER JOIN repeating AS r ON l.rank = r.rank AND l.source = r.source AND l.name_id = r.name_id
+    INNER JOIN repeating AS r ON l.rank = r.rank AND l.source = r.source AND l.name_id IS NOT DISTINCT FROM r.name_id
 ),
 
 everything AS (

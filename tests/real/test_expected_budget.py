@@ -36,9 +36,7 @@ def database(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[duckdb.
 
 @pytest.mark.skipif(not H200, reason=NO_SHARED)
 @pytest.mark.parametrize("database", sorted(H200), indirect=True)
-def test_h200_budget(
-    database: duckdb.DuckDBPyConnection, request: pytest.FixtureRequest
-) -> None:
+def test_h200_budget(database: duckdb.DuckDBPyConnection, request: pytest.FixtureRequest) -> None:
     """Every window and union of every capture; every audit; waits lead to producers."""
     name = request.node.callspec.params["database"]
     expected = H200[name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -32,7 +34,7 @@ def _ops(draw: st.DrawFn) -> list[Op]:
 @st.composite
 def _windows(draw: st.DrawFn) -> list[tuple[int, int]]:
     edges = sorted(draw(st.lists(st.integers(-10, 95), min_size=2, max_size=7)))
-    return list(zip(edges, edges[1:], strict=False))
+    return list(itertools.pairwise(edges))
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +87,9 @@ def _literal(value: int | None) -> str:
     return "NULL" if value is None else str(value)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(ops=_ops(), other=_ops(), windows=_windows())
 def test_window_budget_equals_brute_force(
     connection: duckdb.DuckDBPyConnection,
@@ -110,7 +114,9 @@ def test_window_budget_equals_brute_force(
             assert {name: row[name] for name in expected} == expected
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(ops=_ops(), windows=_windows())
 def test_audits_hold_on_random_ops(
     connection: duckdb.DuckDBPyConnection, ops: list[Op], windows: list[tuple[int, int]]
