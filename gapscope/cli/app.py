@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
@@ -84,7 +86,11 @@ def main() -> None:
 def run(arguments: list[str] | None = None) -> int:
     """The command line without the exit; returns the exit code."""
     stops = _Stops()
-    stops.listen()
+    with stops.listening():
+        return _run(arguments, stops)
+
+
+def _run(arguments: list[str] | None, stops: _Stops) -> int:
     try:
         code = app(args=arguments, prog_name="gapscope", standalone_mode=False)
         sys.stdout.flush()
@@ -117,14 +123,21 @@ class _Stops:
     def __init__(self) -> None:
         self.number: int | None = None
 
-    def listen(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            # What is ignored stays ignored: `nohup` does that to SIGHUP on purpose.
-            if number is not None and signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, self._stop)
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Unwind on the signals that stop a command; afterwards they do what they did before."""
+        before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+                number = getattr(signal, name, None)
+                # What is ignored stays ignored: `nohup` does that to SIGHUP on purpose.
+                if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+                    before[number] = signal.signal(number, self._stop)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def end(self) -> int:
         """Say what happened; the exit code that shells expect."""

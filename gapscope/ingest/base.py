@@ -113,6 +113,9 @@ class Sink(Protocol):
     ) -> None:
         """Add a row to `source_quality`."""
 
+    def scratch(self) -> Path:
+        """An existing directory for temporary files; it goes away with the unfinished run."""
+
     def progress(self, done_bytes: int, total_bytes: int) -> None:
         """Tell the progress bar how much of the input is consumed."""
 

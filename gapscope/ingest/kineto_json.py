@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import msgspec
 
 from gapscope.errors import GapscopeError
+from gapscope.ingest.ahead import read_ahead
 from gapscope.ingest.kineto_repair import STRUCTURE, repair
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 1 << 20
 # Largest stretch of text that is held while looking for the end of one event.
 LIMIT_BYTES = 64 << 20
 GZIP_MAGIC = b"\x1f\x8b"
@@ -132,7 +133,7 @@ class EventStream(Generic[T]):
         self.unreadable = 0
         self.is_array = False
         self.unclosed_array = False
-        self._pieces = source.pieces()
+        self._pieces = read_ahead(source.pieces())
         self._at_end = False
         self._chunk_bytes = chunk_bytes
         self._limit_bytes = limit_bytes

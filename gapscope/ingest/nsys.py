@@ -59,7 +59,7 @@ class NsysReader:
     def read(self, path: Path, sink: Sink) -> SourceInfo:
         """Read the whole capture. Raises GapscopeError when nothing of it can be used."""
         total = _size(path)
-        with open_export(path) as opened:
+        with open_export(path, sink.scratch()) as opened:
             source = opened.source
             _check_tables(path, source)
             for note in opened.notes:

@@ -63,9 +63,13 @@ def looks_like_nsys(path: Path) -> bool:
 
 
 @contextmanager
-def open_export(path: Path) -> Iterator[Opened]:
-    """Open whatever `looks_like_nsys` recognised; closes and cleans up at the end."""
-    with tempfile.TemporaryDirectory(prefix="gapscope-nsys-") as scratch:
+def open_export(path: Path, place: Path) -> Iterator[Opened]:
+    """Open whatever `looks_like_nsys` recognised; closes and cleans up at the end.
+
+    What must be unpacked goes below `place`, which even a killed ingest does not leave behind
+    for long.
+    """
+    with tempfile.TemporaryDirectory(prefix=".nsys-", dir=place) as scratch:
         if path.is_dir():
             folder = ParquetSource(path)
             try:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gapscope.ingest.ahead import read_ahead
 from gapscope.ingest.base import Sink
 from gapscope.ingest.nsys_columns import (
     NO_SYNC_ID,
@@ -38,7 +39,7 @@ from gapscope.ingest.nsys_columns import (
     without_version,
 )
 from gapscope.ingest.nsys_meta import Observed, metric_devices, rows
-from gapscope.ingest.nsys_tables import Kind, TableSource, read_ahead, texts_of
+from gapscope.ingest.nsys_tables import Kind, TableSource, texts_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -76,18 +75,6 @@ class TableSource(Protocol):
 
     def strings(self, ids: Sequence[int]) -> dict[int, str]:
         """Texts of the given StringIds; unknown ids are left out."""
-
-
-def read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches, the next one fetched by a thread while the caller works on this one.
-
-    Reading and writing both release the interpreter lock; one batch at most waits in memory.
-    """
-    with ThreadPoolExecutor(1, "nsys-read-ahead") as pool:
-        upcoming = pool.submit(next, batches, None)
-        while (batch := upcoming.result()) is not None:
-            upcoming = pool.submit(next, batches, None)
-            yield batch
 
 
 def quoted(name: str) -> str:

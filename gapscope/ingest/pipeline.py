@@ -24,6 +24,9 @@ from gapscope.ingest.workplace import WorkPlace, check_target
 Progress = Callable[[str, int, int], None]
 _T = TypeVar("_T")
 
+# Starting worker processes takes longer than reading this much in one.
+SMALL_INPUT_BYTES = 8 << 20
+
 
 @dataclass
 class IngestResult:
@@ -56,7 +59,7 @@ def ingest(
     found, ignored = discover(sources)
     _check_steps(steps)
     _check_memory_limit(memory_limit)
-    workers = max(1, min(workers or os.cpu_count() or 1, len(found)))
+    workers = min(workers or _default_workers(found), len(found))
     workplace = WorkPlace(out)
     work = workplace.path
     try:
@@ -78,6 +81,11 @@ def ingest(
         workplace.discard()
         raise
     return IngestResult(out, rows, quality)
+
+
+def _default_workers(found: list[Found]) -> int:
+    size = sum(one.path.stat().st_size for one in found)
+    return 1 if size < SMALL_INPUT_BYTES else os.cpu_count() or 1
 
 
 def _check_steps(steps: str | None) -> None:
@@ -179,7 +187,8 @@ def _derive_all(
     memory_limit: str | None,
     progress: Progress | None,
 ) -> None:
-    from gapscope.schema.catalog import create, derive_rank
+    from gapscope.schema.catalog import create
+    from gapscope.schema.derive import derive_rank
 
     cores = os.cpu_count() or 1
     audits: list[tuple[int, str, str, int]] = []

@@ -117,6 +117,11 @@ class StagingSink:
             },
         )
 
+    def scratch(self) -> Path:
+        """See `ingest.base.Sink.scratch`."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return self.directory
+
     def progress(self, done_bytes: int, total_bytes: int) -> None:
         """Tell the progress bar how much of the input is consumed."""
         if self._progress is not None:
@@ -124,6 +129,8 @@ class StagingSink:
 
     def close(self) -> None:
         """Write what is pending and close every file; tables without rows get no file here."""
+        import pyarrow as pa
+
         texts = {
             name_id: text.encode("utf-8", "replace").decode("utf-8")
             for text, name_id in self._names.items()
@@ -142,6 +149,8 @@ class StagingSink:
         for writer in self._writers.values():
             writer.close()
         self._writers = {}
+        # What comes next is DuckDB's: it has an allocator of its own.
+        pa.default_memory_pool().release_unused()
 
     def abort(self) -> None:
         """Close files without finishing them; the caller removes the directory."""

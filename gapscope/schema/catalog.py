@@ -43,7 +43,7 @@ _RANK_OF_FILE = "regexp_extract(filename, '[/\\\\]rank=(-?[0-9]+)[/\\\\][^/\\\\]
 
 _AUDIT_RESULT = """CREATE TABLE v1.audit_result (
     rank BIGINT, audit_name VARCHAR, view_name VARCHAR, failed_count BIGINT)"""
-_RUN_OPTION = "CREATE TABLE v1.run_option (name VARCHAR, value VARCHAR)"
+RUN_OPTION = "CREATE TABLE v1.run_option (name VARCHAR, value VARCHAR)"
 
 
 def run_level(view: View, views: dict[str, View]) -> bool:
@@ -53,66 +53,6 @@ def run_level(view: View, views: dict[str, View]) -> bool:
     if "v1.audit_result" in view.depends_on:
         return True
     return any(run_level(views[name], views) for name in view.depends_on if name in views)
-
-
-def derive_rank(
-    run_directory: Path,
-    rank: int,
-    options: dict[str, str],
-    threads: int,
-    memory_limit: str | None,
-) -> list[tuple[int, str, str, int]]:
-    """Materialise every rank-level view of one rank; returns its audit results.
-
-    Works on that rank's files alone, so ranks run in parallel processes. Each result is
-    (rank, audit, view, number of failing rows).
-    """
-    import duckdb
-
-    con = duckdb.connect()
-    at = "the tables"
-    try:
-        configure(con, threads, memory_limit, run_directory / "spill")
-        con.execute("CREATE SCHEMA v1")
-        con.execute(_RUN_OPTION)
-        con.executemany("INSERT INTO v1.run_option VALUES (?, ?)", [*options.items(), ("", "")])
-        for table in TABLES.values():
-            path = _exactly(run_directory / "data" / table.name / f"rank={rank}", "*.parquet")
-            source = (
-                f"SELECT {rank}::BIGINT AS rank, {_columns(table)} FROM read_parquet({path}, "
-                "hive_partitioning = false)"
-            )
-            con.execute(f'CREATE VIEW v1."{table.name}" AS {source}')
-        views = {view.name: view for view in all_views()}
-        audits = []
-        for view in all_views():
-            if run_level(view, views):
-                continue
-            at = view.name
-            if view.materialise == "rank":
-                target = run_directory / "derived" / view.short_name / f"rank={rank}"
-                target.mkdir(parents=True)
-                file = _quoted(target / "data.parquet")
-                kept = ", ".join(f'"{c.name}"' for c in view.columns if c.name != "rank")
-                con.execute(
-                    f"COPY (SELECT {kept} FROM ({view.query})) TO {file} ({PARQUET_OPTIONS})"
-                )
-                names = ", ".join(
-                    f"{rank}::BIGINT AS rank" if c.name == "rank" else f'"{c.name}"'
-                    for c in view.columns
-                )
-                source = _exactly(target, "data.parquet")
-                query = f"SELECT {names} FROM read_parquet({source}, hive_partitioning = false)"
-                install(con, view, query)
-            else:
-                install(con, view)
-            for audit, sql in view.audits.items():
-                audits.append((rank, audit, view.name, _count(con, sql)))
-        return audits
-    except duckdb.DataError as error:
-        raise _impossible(f"rank {rank}", at, error) from error
-    finally:
-        con.close()
 
 
 def create(
@@ -134,14 +74,14 @@ def create(
     at = "the tables"
     try:
         configure(con, threads, memory_limit, run_directory / "spill")
-        database = _quoted(run_directory / "run.duckdb")
+        database = quoted(run_directory / "run.duckdb")
         con.execute(f"ATTACH {database} AS run (STORAGE_VERSION '{STORAGE_VERSION}')")
         con.execute("USE run")
-        con.execute(f"SET VARIABLE gapscope_run = {_quoted(run_directory)}")
+        con.execute(f"SET VARIABLE gapscope_run = {quoted(run_directory)}")
         # One transaction: hundreds of statements, one write to disk.
         con.execute("BEGIN")
         con.execute("CREATE SCHEMA v1")
-        con.execute(_RUN_OPTION)
+        con.execute(RUN_OPTION)
         con.execute(_AUDIT_RESULT)
         con.executemany("INSERT INTO v1.run_option VALUES (?, ?)", [*options.items(), ("", "")])
         con.execute("DELETE FROM v1.run_option WHERE name = ''")
@@ -160,7 +100,7 @@ def create(
                 install(con, view)
             if run_level(view, views):
                 results = [
-                    (None, audit, view.name, _count(con, sql)) for audit, sql in view.audits.items()
+                    (None, audit, view.name, count(con, sql)) for audit, sql in view.audits.items()
                 ]
                 if results:
                     con.executemany("INSERT INTO v1.audit_result VALUES (?, ?, ?, ?)", results)
@@ -171,7 +111,7 @@ def create(
         con.execute("USE memory")
         con.execute("DETACH run")
     except duckdb.DataError as error:
-        raise _impossible("the run", at, error) from error
+        raise impossible("the run", at, error) from error
     finally:
         con.close()
 
@@ -190,7 +130,7 @@ def relink(run_directory: Path) -> None:
         ) from error
     try:
         here = run_directory.resolve()
-        con.execute(f"SET VARIABLE gapscope_run = {_quoted(here)}")
+        con.execute(f"SET VARIABLE gapscope_run = {quoted(here)}")
         for table in TABLES.values():
             if table.name not in NATIVE_TABLES:
                 _install_table(con, table, here)
@@ -207,20 +147,20 @@ def configure(
 ) -> None:
     """Limits of one connection; it spills into the unfinished run, which failure removes."""
     con.execute(f"SET threads = {threads}")
-    con.execute(f"SET temp_directory = {_quoted(spill)}")
+    con.execute(f"SET temp_directory = {quoted(spill)}")
     # Nothing is ever downloaded: users sit behind firewalls.
     con.execute("SET autoinstall_known_extensions = false")
     con.execute("SET preserve_insertion_order = false")
     # DuckDB draws its bar on stdout, which is for data.
     con.execute("SET enable_progress_bar = false")
     if memory_limit is not None:
-        con.execute(f"SET memory_limit = {_quoted(memory_limit)}")
+        con.execute(f"SET memory_limit = {quoted(memory_limit)}")
 
 
 def _install_table(con: duckdb.DuckDBPyConnection, table: Table, location: Path) -> None:
     kind = "TABLE" if table.name in NATIVE_TABLES else "VIEW"
     source = _parquet("data", table.name, location)
-    query = f"SELECT {_RANK_OF_FILE} AS rank, {_columns(table)} FROM {source}"
+    query = f"SELECT {_RANK_OF_FILE} AS rank, {columns(table)} FROM {source}"
     con.execute(f'CREATE OR REPLACE {kind} v1."{table.name}" AS {query}')
     text = f"{table.doc} Grain: {table.grain}.".replace("'", "''")
     statements = [f"COMMENT ON {kind} v1.\"{table.name}\" IS '{text}'"]
@@ -240,26 +180,26 @@ def _install_derived(con: duckdb.DuckDBPyConnection, view: View, location: Path)
 
 
 def _parquet(kind: str, name: str, location: Path) -> str:
-    base = f"coalesce(getvariable('gapscope_run'), {_quoted(location)})"
+    base = f"coalesce(getvariable('gapscope_run'), {quoted(location)})"
     # The run may lie anywhere: nothing in its path is a pattern, and `x=1/` no partition.
-    literal = f"regexp_replace({base}, {_quoted(_PATTERN)}, {_quoted(_LITERAL)}, 'g')"
+    literal = f"regexp_replace({base}, {quoted(_PATTERN)}, {quoted(_LITERAL)}, 'g')"
     return (
         f"read_parquet({literal} || '/{kind}/{name}/*/*.parquet', "
         "hive_partitioning = false, filename = true)"
     )
 
 
-def _exactly(directory: Path, pattern: str) -> str:
+def exactly(directory: Path, pattern: str) -> str:
     """Quoted glob of the files in one directory whose own name is no pattern."""
     literal = re.sub(_PATTERN, lambda match: f"[{match[0]}]", str(directory))
-    return _quoted(f"{literal}/{pattern}")
+    return quoted(f"{literal}/{pattern}")
 
 
-def _columns(table: Table) -> str:
+def columns(table: Table) -> str:
     return ", ".join(f'"{column.name}"' for column in table.columns)
 
 
-def _impossible(what: str, view: str, error: Exception) -> GapscopeError:
+def impossible(what: str, view: str, error: Exception) -> GapscopeError:
     # Only the kind is named: the text of the exception may quote the capture.
     return GapscopeError(
         "impossible-values",
@@ -268,10 +208,10 @@ def _impossible(what: str, view: str, error: Exception) -> GapscopeError:
     )
 
 
-def _count(con: duckdb.DuckDBPyConnection, sql: str) -> int:
+def count(con: duckdb.DuckDBPyConnection, sql: str) -> int:
     row = con.execute(f"SELECT count(*) FROM ({sql})").fetchone()
     return int(row[0]) if row else 0
 
 
-def _quoted(text: Path | str) -> str:
+def quoted(text: Path | str) -> str:
     return "'" + str(text).replace("'", "''") + "'"

@@ -72,9 +72,7 @@ def test_damaged(
             assert tree(tmp_path) == before
 
 
-def test_verdict_outlives_the_parquet(
-    copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verdict_outlives_the_parquet(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(copied / "data")
     shutil.rmtree(copied / "derived")
     for view in ("step_budget", "capture_quality", "rank", "step"):

@@ -192,7 +192,7 @@ ODD = [
     ("ts", b"1000", ""), ("correlation", b"-1", "launch_join"), ("name", b"null", ""),
     ("name", b'"ge\xff\xfemm"', "json_repaired"), ("name", b'"ge\x01\x1bm\nm"', "json_repaired"),
     ("name", b'"ge\\ud800mm"', "json_repaired"), ("name", b'"ge\\u0000mm"', ""),
-    ("pid", b"0, \"ts\": 5", ""),
+    ("pid", b'0, "ts": 5', ""),
 ]  # fmt: skip
 
 
@@ -269,7 +269,11 @@ def every(value: Callable[[Any], Any]) -> Callable[[Rows], None]:
 
 
 def kernels(**fields: Any) -> Callable[[Rows], None]:
-    return lambda tables: [row.update(fields) for row in tables[KERNEL]] and None
+    def change(tables: Rows) -> None:
+        for row in tables[KERNEL]:
+            row.update(fields)
+
+    return change
 
 
 def without_column(name: str) -> Callable[[Rows], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.captures import kineto, write_kineto
-from tests.hostile.conftest import HANG_S, Cli, command, environment, tree
+from tests.hostile.conftest import HANG_S, Cli, command, environment, listed, tree
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def test_stopped(
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
     out, err = process.communicate(timeout=HANG_S)
     assert (process.returncode, out, err.strip()) == (code, "", word)
-    assert os.listdir(tmp_path) == []
+    assert listed(tmp_path) == []
     assert tree(inputs) == before
     assert alive(process.pid) == []
 
@@ -92,7 +93,7 @@ def test_killed(inputs: Path, tmp_path: Path) -> None:
     until_busy(process, tmp_path, READING)
     process.kill()
     process.communicate(timeout=HANG_S)
-    left = os.listdir(tmp_path)
+    left = listed(tmp_path)
     assert len(left) == 1
     assert left[0].startswith(".out.tmp-")
     deadline = time.monotonic() + 20
@@ -102,7 +103,7 @@ def test_killed(inputs: Path, tmp_path: Path) -> None:
     again = start(inputs / "0.json", "-o", out)
     _, err = again.communicate(timeout=HANG_S)
     assert again.returncode == 0, err
-    assert os.listdir(tmp_path) == ["out"]
+    assert listed(tmp_path) == ["out"]
 
 
 def test_two_at_once(tmp_path: Path, cli: Cli) -> None:
@@ -119,4 +120,18 @@ def test_two_at_once(tmp_path: Path, cli: Cli) -> None:
         assert all(err.startswith("error[exists]") for _, err, code in ends if code == 2), ends
         rows = cli("sql", out, "-c", "SELECT rank, count(*) AS n FROM op GROUP BY 1")
         assert rows.stdout.split()[-2:] in (["0", "2"], ["1", "3"])
-        assert sorted(os.listdir(tmp_path)) == ["in", "out"]
+        assert (listed(tmp_path)) == ["in", "out"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_old_run_survives_a_stopped_successor(
+    inputs: Path, tmp_path: Path, tiny_run: Path, number: int
+) -> None:
+    out = Path(shutil.copytree(tiny_run, tmp_path / "out"))
+    before = tree(out)
+    process = start(inputs, "-o", out, "-f", "--workers", "1")
+    until_busy(process, tmp_path, DERIVING)
+    process.send_signal(number)
+    process.communicate(timeout=HANG_S)
+    assert process.returncode != 0
+    assert tree(out) == before

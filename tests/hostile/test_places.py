@@ -20,9 +20,9 @@ from tests.hostile.conftest import (
     assert_one_error,
     command,
     environment,
+    listed,
     tree,
 )
-
 
 # --- what is no file ----------------------------------------------------------------------------
 
@@ -40,7 +40,10 @@ def test_pipes_sockets_devices_and_links_are_no_captures(attempt: Attempt, tmp_p
         error = attempt(tmp_path / name).error
         assert error is not None
         assert error.slug == "not-a-file", name
-    for source, slug in ((tmp_path / "gone.json", "not-found"), (tmp_path / ("x" * 300), "not-found")):
+    for source, slug in (
+        (tmp_path / "gone.json", "not-found"),
+        (tmp_path / ("x" * 300), "not-found"),
+    ):
         error = attempt(source).error
         assert error is not None
         assert error.slug == slug
@@ -93,7 +96,9 @@ def ordinary(tmp_path_factory: pytest.TempPathFactory) -> None:
     closed.write_text("x")
     closed.chmod(0)
     try:
-        done = subprocess.run(["cat", closed], preexec_fn=without_privileges, check=False, capture_output=True)  # noqa: PLW1509
+        done = subprocess.run(
+            ["cat", closed], preexec_fn=without_privileges, check=False, capture_output=True
+        )
     except subprocess.SubprocessError:
         pytest.skip("root cannot give up its rights here")
     if done.returncode == 0:
@@ -127,7 +132,7 @@ def test_what_may_not_be_read_or_written(cli: Cli, tmp_path: Path) -> None:
     assert "source_failed:lost.json" in done.stderr
     for path, mode in (("secret.json", 0o644), ("listed", 0o755), ("mixed/lost.json", 0o644)):
         (tmp_path / path).chmod(mode)
-    assert sorted(os.listdir(tmp_path / "fixed")) == []
+    assert (listed(tmp_path / "fixed")) == []
     for path in ("closed", "fixed"):
         (tmp_path / path).rmdir()
     assert tree(tmp_path, without=(tmp_path / "out",)) == before
@@ -186,17 +191,17 @@ def test_failed_ingest_leaves_the_old_run(attempt: Attempt, tmp_path: Path) -> N
     assert attempt(good, force=True).error is None
 
 
-def test_run_inside_its_own_input(cli: Cli, tmp_path: Path) -> None:
+def test_run_inside_its_own_input(here: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     write_kineto(folder / "a.json")
     for more in ([], ["-f"]):
-        done = cli("ingest", ".", "-o", "run", "--json", *more, cwd=folder)
+        done = here("ingest", ".", "-o", "run", "--json", "--workers", "1", *more, cwd=folder)
         assert done.returncode == 0, done.stderr
         assert '"0"' in done.stdout
         assert '"1"' not in done.stdout
-        assert sorted(os.listdir(folder)) == ["a.json", "run"]
-    assert_one_error(cli("ingest", "run", "-o", "other", cwd=folder), "no-captures")
+        assert (listed(folder)) == ["a.json", "run"]
+    assert_one_error(here("ingest", "run", "-o", "other", cwd=folder), "no-captures")
 
 
 @pytest.fixture
@@ -215,7 +220,7 @@ def test_full_disk(cli: Cli, small_disk: Path, sample: Path) -> None:
     for workers in ("1", "2"):
         done = cli("ingest", sample, "-o", small_disk / "run", "--workers", workers)
         assert_one_error(done, "cannot-write")
-        assert os.listdir(small_disk) == []
+        assert listed(small_disk) == []
 
 
 def test_file_size_limit(cli: Cli, sample: Path, tmp_path: Path) -> None:
@@ -226,44 +231,51 @@ def test_file_size_limit(cli: Cli, sample: Path, tmp_path: Path) -> None:
 
     done = cli("ingest", sample, "-o", tmp_path / "run", "--workers", "1", preexec_fn=limited)
     assert_one_error(done, "cannot-write")
-    assert os.listdir(tmp_path) == []
+    assert listed(tmp_path) == []
 
 
 # --- names --------------------------------------------------------------------------------------
 
-NAMES = ["it's; DROP TABLE rank; --", 'a"b$(id)`id`', "a*[b]c#é✓", "new\nline\ttab", "\x1b[31mred", "rank=7"]
+NAMES = [
+    "it's; DROP TABLE rank; --",
+    'a"b$(id)`id`',
+    "a*[b]c#é✓",
+    "new\nline\ttab",
+    "\x1b[31mred",
+    "rank=7",
+]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_names_are_only_names(cli: Cli, tmp_path: Path, name: str) -> None:
+def test_names_are_only_names(here: Cli, tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     folder.mkdir()
     write_kineto(folder / f"{name}.json", kineto(rank=3))
     # What a pattern could match by mistake.
     (tmp_path / "aXbc#é✓" / f"{name}.run").mkdir(parents=True)
-    done = cli("ingest", folder, "-o", folder / f"{name}.run", "--workers", "1")
+    done = here("ingest", folder, "-o", folder / f"{name}.run", "--workers", "1")
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stderr
-    assert sorted(os.listdir(folder)) == sorted([f"{name}.json", f"{name}.run"])
+    assert (listed(folder)) == sorted([f"{name}.json", f"{name}.run"])
     moved = folder / "moved.run"
     (folder / f"{name}.run").rename(moved)
-    rows = cli("sql", moved, "-c", "SELECT rank, count(*) AS n FROM op WHERE rank = 3 GROUP BY 1")
+    rows = here("sql", moved, "-c", "SELECT rank, count(*) AS n FROM op WHERE rank = 3 GROUP BY 1")
     assert rows.stdout.split()[-2:] == ["3", "2"], rows.stderr
-    assert cli("ingest", "--relink", moved).returncode == 0
+    assert here("ingest", "--relink", moved).returncode == 0
     import duckdb
 
     with duckdb.connect(str(moved / "run.duckdb"), read_only=True) as con:
         assert con.execute("SELECT rank, count(*) FROM op GROUP BY 1").fetchall() == [(3, 2)]
 
 
-def test_names_that_cannot_be(cli: Cli, tmp_path: Path) -> None:
+def test_names_that_cannot_be(here: Cli, tmp_path: Path) -> None:
     write_kineto(tmp_path / "a.json")
     for out, slug in (
         ("back\\slash", "bad-path"), ("what?.run", "bad-path"), (b"\xff.run".decode("utf-8", "surrogateescape"), "bad-path"),
         ("x" * 300, "cannot-write"),
     ):  # fmt: skip
-        assert_one_error(cli("ingest", "a.json", "-o", out, cwd=tmp_path), slug)
-    assert os.listdir(tmp_path) == ["a.json"]
+        assert_one_error(here("ingest", "a.json", "-o", out, cwd=tmp_path), slug)
+    assert listed(tmp_path) == ["a.json"]
 
 
 def test_inputs_with_long_names_and_no_utf8(cli: Cli, tmp_path: Path) -> None:
@@ -273,7 +285,7 @@ def test_inputs_with_long_names_and_no_utf8(cli: Cli, tmp_path: Path) -> None:
     write_kineto(Path(os.fsdecode(os.fsencode(folder) + b"/\xff.json")), kineto(1))
     done = cli("ingest", folder, "-o", tmp_path / ("r" * 255), "--workers", "1")
     assert done.returncode == 0, done.stderr
-    assert sorted(os.listdir(tmp_path)) == ["in", "r" * 255]
+    assert (listed(tmp_path)) == ["in", "r" * 255]
 
 
 # --- options ------------------------------------------------------------------------------------
@@ -291,7 +303,10 @@ def test_inputs_with_long_names_and_no_utf8(cli: Cli, tmp_path: Path) -> None:
     ids=" ".join,
 )  # fmt: skip
 def test_options_that_make_no_sense(
-    tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    options: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from gapscope.cli.app import run
 
@@ -300,7 +315,7 @@ def test_options_that_make_no_sense(
     code = run(["ingest", "a.json", "-o", "out", *options])
     said = capsys.readouterr()
     assert_one_error(subprocess.CompletedProcess([], code, said.out, said.err))
-    assert os.listdir(tmp_path) == ["a.json"]
+    assert listed(tmp_path) == ["a.json"]
 
 
 def test_patterns_that_explode_elsewhere(attempt: Attempt, tmp_path: Path) -> None:
