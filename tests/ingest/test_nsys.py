@@ -23,7 +23,8 @@ from gapscope.ingest.nsys_privacy import (
     clean_message,
     number_setting,
 )
-from gapscope.ingest.nsys_tables import ParquetSource, SqliteSource, read_ahead
+from gapscope.ingest.ahead import read_ahead
+from gapscope.ingest.nsys_tables import ParquetSource, SqliteSource
 from gapscope.ingest.writer import StagingSink, name_id_of
 
 CANARY = "canary-do-not-leak-7f3a"
