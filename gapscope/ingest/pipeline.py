@@ -136,6 +136,13 @@ def _readable_failures(out: Path) -> Iterator[None]:
             f"`{out}` could not be made: a process that read for it was killed (out of memory?)",
             "use less memory: `--workers 1`, or `--memory-limit 2GB`",
         ) from error
+    except duckdb.DataError as error:
+        # Only the kind is named: the text of the exception may quote the capture.
+        raise GapscopeError(
+            "impossible-values",
+            f"times or sizes of the captures overflow ({type(error).__name__})",
+            "capture again, or leave the odd file out",
+        ) from error
     except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
         raise GapscopeError(
             "cannot-write",

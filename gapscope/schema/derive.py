@@ -22,8 +22,8 @@ from gapscope.schema.views import View, all_views, install
 if TYPE_CHECKING:
     import duckdb
 
-# Below this much Parquet (about a million ops) a second thread costs memory and saves no time.
-SMALL_OPS_BYTES = 8 << 20
+# Below this much Parquet a second thread costs memory and saves no time.
+SMALL_RANK_BYTES = 4 << 20
 
 # (rank, audit, view, number of failing rows)
 AuditResult = tuple[int, str, str, int]
@@ -42,8 +42,8 @@ def derive_rank(
     """
     import duckdb
 
-    ops = run_directory / "data" / "gpu_op" / f"rank={rank}" / "data.parquet"
-    if ops.stat().st_size < SMALL_OPS_BYTES:
+    files = (run_directory / "data").glob(f"*/rank={rank}/*.parquet")
+    if sum(file.stat().st_size for file in files) < SMALL_RANK_BYTES:
         threads = 1
     con = duckdb.connect()
     try:

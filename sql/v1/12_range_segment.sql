@@ -91,7 +91,8 @@ ordered AS (
         at_ns,
         delta,
         row_number() OVER nesting AS pos,
-        sum(delta) OVER nesting AS depth
+        sum(delta) OVER nesting AS depth,
+        coalesce(lead(at_ns) OVER nesting > at_ns, TRUE) AS is_last_at
     FROM boundary
     WINDOW nesting AS (
         PARTITION BY layer, rank, tid
@@ -107,7 +108,7 @@ left_open AS (
         rank,
         tid,
         at_ns,
-        pos,
+        is_last_at,
         last_value(CASE WHEN delta = 1 THEN range_id END IGNORE NULLS) OVER at_depth AS range_id,
         last_value(CASE WHEN delta = 1 THEN end_ns END IGNORE NULLS) OVER at_depth AS open_until_ns
     FROM ordered
@@ -126,4 +127,4 @@ SELECT
     range_id,
     open_until_ns
 FROM left_open
-QUALIFY row_number() OVER (PARTITION BY layer, rank, tid, at_ns ORDER BY pos DESC) = 1;
+WHERE is_last_at;
