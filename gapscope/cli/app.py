@@ -41,7 +41,7 @@ def version_line() -> str:
     """Every surface that is versioned on its own, in one parseable line."""
     from importlib.metadata import PackageNotFoundError, version
 
-    from gapscope import __version__
+    from gapscope._version import __version__
     from gapscope.report.document import REPORT_VERSION
     from gapscope.schema.tables import SCHEMA_VERSION
     from gapscope.schema.views import SQL_VERSION

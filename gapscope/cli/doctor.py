@@ -56,7 +56,7 @@ def doctor(
 
 
 def _environment() -> list[Check]:
-    from gapscope import __version__
+    from gapscope._version import __version__
 
     version = ".".join(str(part) for part in sys.version_info[:3])
     return [

@@ -238,7 +238,7 @@ def _write_manifest(
 ) -> None:
     import duckdb
 
-    from gapscope import __version__
+    from gapscope._version import __version__
     from gapscope.schema.tables import SCHEMA_VERSION
     from gapscope.schema.views import SQL_VERSION
 

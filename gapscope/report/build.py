@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapscope import __version__
+from gapscope._version import __version__
 from gapscope.report import budget, claims, facts, opportunities, quality, queries, ranks, verdict
 from gapscope.report.document import Document, Header, Section, Statement
 from gapscope.schema.tables import SCHEMA_VERSION

@@ -16,6 +16,7 @@ import pytest
 
 from gapscope.errors import GapscopeError
 from gapscope.ingest import nsys_tables
+from gapscope.ingest.ahead import read_ahead
 from gapscope.ingest.nsys import NsysReader
 from gapscope.ingest.nsys_privacy import (
     allowed_settings,
@@ -23,7 +24,6 @@ from gapscope.ingest.nsys_privacy import (
     clean_message,
     number_setting,
 )
-from gapscope.ingest.ahead import read_ahead
 from gapscope.ingest.nsys_tables import ParquetSource, SqliteSource
 from gapscope.ingest.writer import StagingSink, name_id_of
 
