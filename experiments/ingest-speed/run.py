@@ -26,14 +26,17 @@ JSON_LOAD = "import gzip, json, sys; json.load(gzip.open(sys.argv[1]))"
 ADBC = """
 import sys
 import adbc_driver_sqlite.dbapi as adbc
+place = "deviceId, contextId, streamId, correlationId, globalPid"
 tables = {
-    "CUPTI_ACTIVITY_KIND_KERNEL": "start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName, gridX, gridY, gridZ, blockX, blockY, blockZ, graphNodeId",
-    "CUPTI_ACTIVITY_KIND_MEMCPY": "start, end, deviceId, contextId, streamId, correlationId, globalPid, bytes, copyKind, srcKind, dstKind",
-    "CUPTI_ACTIVITY_KIND_MEMSET": "start, end, deviceId, contextId, streamId, correlationId, globalPid, bytes",
+    "CUPTI_ACTIVITY_KIND_KERNEL": f"start, end, {place}, demangledName, gridX, gridY, gridZ, "
+    "blockX, blockY, blockZ, graphNodeId",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": f"start, end, {place}, bytes, copyKind, srcKind, dstKind",
+    "CUPTI_ACTIVITY_KIND_MEMSET": f"start, end, {place}, bytes",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start, end, globalTid, correlationId, nameId, returnValue",
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "start, end, deviceId, contextId, streamId, correlationId, globalPid, syncType, eventId, eventSyncId",
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "deviceId, contextId, streamId, correlationId, globalPid, eventId, eventSyncId",
-    "NVTX_EVENTS": "start, end, eventType, rangeId, text, globalTid, endGlobalTid, textId, domainId",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": f"start, end, {place}, syncType, eventId, eventSyncId",
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": f"{place}, eventId, eventSyncId",
+    "NVTX_EVENTS": "start, end, eventType, rangeId, text, globalTid, endGlobalTid, textId, "
+    "domainId",
     "StringIds": "id, value",
 }
 with adbc.connect("file:" + sys.argv[1] + "?mode=ro&immutable=1") as con, con.cursor() as cursor:

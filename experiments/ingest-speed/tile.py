@@ -21,8 +21,9 @@ def main(source: str, target: str, times: int) -> None:
         for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         if name.startswith("CUPTI_ACTIVITY_KIND_") or name == "NVTX_EVENTS"
     ]
-    span = con.execute("SELECT max(end) - min(start) FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchone()[0]
-    ids = con.execute("SELECT max(correlationId) FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchone()[0]
+    span, ids = con.execute(
+        "SELECT max(end) - min(start), max(correlationId) FROM CUPTI_ACTIVITY_KIND_RUNTIME"
+    ).fetchone()
     for table in tables:
         columns = [row[1] for row in con.execute(f"PRAGMA table_info({table})")]
         last = con.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0]

@@ -68,7 +68,7 @@ last_op AS (
     GROUP BY h.rank, h.source, h.ordinal
 ),
 
--- Until the first op has ended a window is empty and waits at its host start.
+-- Until the first op has ended a window is empty and waits where the first step starts on the host.
 ended AS (
     SELECT
         h.rank,
@@ -77,11 +77,11 @@ ended AS (
         h.ordinal AS step_id,
         h.label,
         h.is_partial,
-        h.start_ns AS host_start_ns,
-        coalesce(max(l.end_ns) OVER (PARTITION BY h.rank, h.source ORDER BY h.ordinal), h.start_ns)
-            AS end_ns
+        min(h.start_ns) OVER so_far AS first_ns,
+        greatest(max(l.end_ns) OVER so_far, min(h.start_ns) OVER so_far) AS end_ns
     FROM v1.step_range AS h
     LEFT JOIN last_op AS l ON h.rank = l.rank AND h.source = l.source AND h.ordinal = l.ordinal
+    WINDOW so_far AS (PARTITION BY h.rank, h.source ORDER BY h.ordinal)
 ),
 
 device AS (
@@ -92,9 +92,7 @@ device AS (
         step_id,
         label,
         is_partial,
-        coalesce(
-            lag(end_ns) OVER (PARTITION BY rank, source ORDER BY step_id), host_start_ns
-        ) AS start_ns,
+        coalesce(lag(end_ns) OVER (PARTITION BY rank, source ORDER BY step_id), first_ns) AS start_ns,
         end_ns
     FROM ended
 )
@@ -119,6 +117,6 @@ SELECT
     step_id,
     label,
     start_ns,
-    greatest(end_ns, start_ns) AS end_ns,
+    end_ns,
     is_partial
 FROM device;
