@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,12 +12,27 @@ NOTHING = "n/a"
 
 _SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")),
-    "B": ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")),
+    # Decimal, as the GB/s of a link are.
+    "B": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
     "share": ((0.01, "%"),),
     "GB/s": ((1.0, "GB/s"),),
     "1/ms": ((1.0, "1/ms"),),
     "count": ((1.0, ""),),
 }
+
+
+# Control characters but tab and line end, and what reverses the order of text.
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def plain(text: str) -> str:
+    r"""The text with characters that could steer a terminal or a page written out, as `\x1b`.
+
+    Names in captures and files are not ours: they may hold any character.
+    """
+    return _STEERING.sub(
+        lambda found: found.group().encode("unicode_escape").decode("ascii"), text
+    )
 
 
 def scale(values: Iterable[float | None], unit: str) -> tuple[float, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -25,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
+_COMMANDS = (
     ingest.ingest,
     report.report,
     sql.sql,
@@ -33,8 +34,16 @@ for command in (
     doctor.doctor,
     export.export,
     demo.demo,
-):
+)
+for command in _COMMANDS:
     app.command()(command)
+
+# Newer Typers validate with pydantic, whose sentences about its own insides reach the user.
+_WORDING = (
+    (re.compile(r"Value error, "), ""),
+    (re.compile(r"Input should be a valid integer.*"), "not a whole number"),
+    (re.compile(r"Input should be greater than or equal to "), "must be at least "),
+)
 
 
 def version_line() -> str:
@@ -109,7 +118,7 @@ def _run(arguments: list[str] | None, stops: _Stops) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 -- the boundary: no traceback unless asked for
-        return stops.end() if stops.number is not None else _unexpected(error)
+        return stops.end() if stops.number is not None else _unexpected(error, arguments)
     return code if isinstance(code, int) else 0
 
 
@@ -151,9 +160,9 @@ class _Stops:
         raise _Stopped
 
 
-def _unexpected(error: Exception) -> int:
+def _unexpected(error: Exception, arguments: list[str] | None) -> int:
     if _is_usage_error(error):
-        output.fail(_usage_error(error))
+        output.fail(_usage_error(error, arguments))
         return EXIT_COULD_NOT_RUN
     if os.environ.get("GAPSCOPE_DEBUG"):
         import traceback
@@ -174,11 +183,19 @@ def _is_usage_error(error: Exception) -> bool:
     return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
-def _usage_error(error: Exception) -> GapscopeError:
+def _usage_error(error: Exception, arguments: list[str] | None) -> GapscopeError:
     context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "gapscope"
+    if context is not None:
+        path = context.command_path
+    else:
+        # Errors of the parser itself carry no context: the command is what was typed first.
+        typed = (sys.argv[1:] if arguments is None else arguments)[:1]
+        known = {command.__name__ for command in _COMMANDS}
+        path = " ".join(["gapscope", *(name for name in typed if name in known)])
     message = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     if not message:
         # `no_args_is_help` raises with the help as its message already shown.
         message = "no command given"
+    for leaked, said in _WORDING:
+        message = leaked.sub(said, message)
     return GapscopeError("usage", message[:1].lower() + message[1:], f"`{path} --help`")

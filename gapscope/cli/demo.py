@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gapscope.cli import files, output
+from gapscope.cli import files, invocation, output
 from gapscope.cli.ingest import run_ingest
-from gapscope.cli.options import DEFAULT_REPORT, DEFAULT_RUN, Force, Json, NoProgress, Quiet
+from gapscope.cli.options import Force, Json, NoProgress, Quiet
 from gapscope.cli.report import Format, is_our_report, render, summary_lines
 
 SAMPLE = Path(__file__).resolve().parent.parent / "sample"
+
+# Names of its own: `gapscope ingest` and `gapscope report` never meet the demo by default.
+DEMO_RUN = Path("gapscope-demo.run")
+DEMO_REPORT = Path("gapscope-demo-report.html")
 
 
 def demo(
@@ -28,12 +33,12 @@ def demo(
 ) -> None:
     """Ingest and report a real capture that comes with GapScope: two ranks of FSDP2 on an H200.
 
-    Writes gapscope.run and gapscope-report.html and prints both paths. An earlier demo is
-    replaced; anything else needs -f.
+    Writes gapscope-demo.run and gapscope-demo-report.html and prints both paths. An earlier demo
+    is replaced; anything else needs -f.
 
     Example: gapscope demo -o demo
     """
-    run, page = out / DEFAULT_RUN, out / DEFAULT_REPORT
+    run, page = out / DEMO_RUN, out / DEMO_REPORT
     is_again = _is_demo_run(run)
     out.mkdir(parents=True, exist_ok=True)
     files.check_free(page, force=force, is_ours=is_again and is_our_report(page))
@@ -61,10 +66,12 @@ def demo(
         output.document("gapscope.demo/1", {"run": str(run), "report": str(page)})
         return
     output.data(f"{run}\n{page}")
+    command = invocation.typable()
     output.say(
         f"next: open {page} in a browser\n"
-        f'      gapscope sql {run} -c "FROM step_budget"\n'
-        "      gapscope ingest TRACES/ -o my.run && gapscope report my.run -o my.html",
+        f"      {command} steps {shlex.quote(str(run))}\n"
+        f"      {command} ingest TRACES/\n"
+        f"      {command} report",
         quiet=quiet,
     )
 

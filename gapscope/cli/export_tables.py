@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gapscope.errors import GapscopeError
 from gapscope.render.redact import Redactor
-from gapscope.schema.catalog import STORAGE_VERSION
+from gapscope.schema.catalog import RUN_TABLES, STORAGE_VERSION
 from gapscope.schema.tables import TABLES, Column
 from gapscope.schema.views import all_views
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gapscope.run import Run
 
 _COPY_OPTIONS = {"parquet": "FORMAT parquet, COMPRESSION zstd", "csv": "FORMAT csv, HEADER"}
-_BUILT_IN = ("run_option", "audit_result")
 
 
 def export(run: Run, path: Path, form: str, redact: frozenset[str]) -> dict[str, int]:
@@ -67,7 +66,7 @@ def _relations() -> dict[str, tuple[str, str, tuple[Column, ...]]]:
     }
     for view in all_views():
         relations[view.short_name] = (", ".join(view.grain), view.purpose, view.columns)
-    for name in _BUILT_IN:
+    for name in RUN_TABLES:
         relations[name] = ("ALL", "", ())
     return relations
 

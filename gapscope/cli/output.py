@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -15,6 +16,9 @@ from gapscope.errors import GapscopeError
 
 # Control characters but tab and line end, and what reverses the order of text.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+# Text in a table is not squeezed below this.
+_NARROWEST = 12
 
 _RED, _YELLOW, _BOLD, _RESET = "\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[0m"
 
@@ -31,6 +35,14 @@ def colour_on(stream: Any) -> bool:
 def width() -> int:
     """Columns to lay text out in: COLUMNS, the terminal, or 80; never below 40."""
     return max(40, shutil.get_terminal_size((80, 24)).columns)
+
+
+def screen_width() -> int | None:
+    """Columns that a table on stdout must fit in; None for a pipe or file, which get everything.
+
+    An exported COLUMNS asks for a width, terminal or not.
+    """
+    return width() if sys.stdout.isatty() or os.environ.get("COLUMNS") else None
 
 
 def plain(text: str) -> str:
@@ -70,22 +82,39 @@ def fail(error: GapscopeError) -> None:
 
 
 def table(
-    header: Sequence[str], rows: Iterable[Sequence[object]], *, limit: int | None = None
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    limit: int | None = None,
+    cell_lines: int | None = None,
 ) -> str:
-    """Aligned plain text, numbers to the right. `limit` cuts lines to that width."""
+    """Aligned plain text, numbers to the right.
+
+    Within `limit` columns long text wraps, to `cell_lines` lines at most; columns for which no room
+    is left go, whole, and `…` stands for them: half a number would be a wrong number.
+    """
     cells = [[_cell(value) for value in row] for row in rows]
     numeric = [all(_is_number(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(header)]
+    if limit is not None:
+        count, cap = _fit(widths, numeric, limit)
+        header, cells = list(header[:count]), [row[:count] for row in cells]
+        widths = [
+            w if is_number else min(w, cap)
+            for w, is_number in zip(widths[:count], numeric[:count], strict=True)
+        ]
+        if count < len(numeric):
+            header, widths = [*header, "…"], [*widths, 1]
+            numeric = [*numeric[:count], False]
+            cells = [[*row, "…"] for row in cells]
     lines = []
     for row in [list(header), ["-" * w for w in widths], *cells]:
-        parts = [
-            cell.rjust(w) if number else cell.ljust(w)
-            for cell, w, number in zip(row, widths, numeric, strict=True)
-        ]
-        line = "  ".join(parts).rstrip()
-        if limit is not None and len(line) > limit:
-            line = line[: limit - 1] + "…"
-        lines.append(line)
+        for line in _row_lines(row, widths, cell_lines):
+            parts = [
+                cell.rjust(w) if number else cell.ljust(w)
+                for cell, w, number in zip(line, widths, numeric, strict=True)
+            ]
+            lines.append("  ".join(parts).rstrip())
     return "\n".join(lines)
 
 
@@ -99,6 +128,33 @@ def wrapped(lead: str, text: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def _fit(widths: Sequence[int], numeric: Sequence[bool], limit: int) -> tuple[int, int]:
+    """How many columns fit in `limit`, and the widest that text may then be."""
+    for count in range(len(widths), 0, -1):
+        kept = list(zip(widths[:count], numeric[:count], strict=True))
+        # Two blanks between columns, and three places for the sign that some are missing.
+        room = limit - 2 * (count - 1) - (3 if count < len(widths) else 0)
+        for cap in range(max(widths), _NARROWEST - 1, -1):
+            if sum(w if is_number else min(w, cap) for w, is_number in kept) <= room:
+                return count, cap
+        if max(widths) < _NARROWEST and sum(widths[:count]) <= room:
+            return count, _NARROWEST
+    return 1, limit
+
+
+def _row_lines(
+    row: Sequence[str], widths: Sequence[int], cell_lines: int | None
+) -> list[tuple[str, ...]]:
+    """One row of a table as lines: a cell that is too long goes on below itself."""
+    wrapped_cells = [
+        [cell]
+        if len(cell) <= w
+        else textwrap.wrap(cell, w, break_on_hyphens=False, max_lines=cell_lines, placeholder=" …")
+        for cell, w in zip(row, widths, strict=True)
+    ]
+    return list(itertools.zip_longest(*wrapped_cells, fillvalue=""))
 
 
 def _encodable(text: str, stream: Any) -> str:

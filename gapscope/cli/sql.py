@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _PROMPT = "gapscope> "
 
+# Names of kernels run to hundreds of characters; the start of one tells enough on a screen.
+_CELL_LINES = 4
+
 
 class RowFormat(str, Enum):
     """How rows are printed."""
@@ -108,7 +111,8 @@ def _described(name: str) -> str:
         head = f"{view.name} (view)\n{view.purpose}\ngrain: {', '.join(view.grain)}"
         body = f"\n\n{view.query};"
     rows = [(column.name, column.type, column.unit, column.doc) for column in columns]
-    return f"{head}\n\n{output.table(('column', 'type', 'unit', 'meaning'), rows)}{body}"
+    header = ("column", "type", "unit", "meaning")
+    return f"{head}\n\n{output.table(header, rows, limit=output.screen_width())}{body}"
 
 
 def _init(run: Run) -> str:
@@ -147,9 +151,9 @@ def _print(header: tuple[str, ...], rows: Any, format_: RowFormat) -> None:
             cells = ("" if cell is None else output.plain(str(cell)) for cell in row)
             output.data("| " + " | ".join(_markdown_cell(cell) for cell in cells) + " |")
     else:
-        # Only a screen cuts lines: whatever reads a pipe gets everything.
-        limit = output.width() if sys.stdout.isatty() else None
-        output.data(output.table(header, rows, limit=limit))
+        # Only a screen cuts text: whatever reads a pipe gets everything.
+        limit = output.screen_width()
+        output.data(output.table(header, rows, limit=limit, cell_lines=_CELL_LINES))
 
 
 def _markdown_cell(text: str) -> str:

@@ -73,6 +73,7 @@ def _step_table(rows: list[tuple[object, ...]]) -> str:
             (rank, step, label, source, _ms(start), _ms(host), _ms(device), reason or flag or "")
             for rank, step, label, source, start, host, device, flag, reason in rows
         ],
+        limit=output.screen_width(),
     )
 
 
@@ -84,6 +85,7 @@ def _candidate_table(rows: list[tuple[object, ...]]) -> str:
             (rank, kind, name, count, _ms(median), f"{share:.0%}")
             for rank, kind, name, count, median, share in rows
         ],
+        limit=output.screen_width(),
     )
 
 

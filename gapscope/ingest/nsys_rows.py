@@ -236,7 +236,7 @@ class RowMapper:
             self._put(
                 "event_record",
                 {
-                    **self._place(batch),
+                    **self._sync_place(batch),
                     "event_id": without_none(batch["eventId"]),
                     "event_sync_id": without_none(batch["eventSyncId"], NO_SYNC_ID),
                     "correlation_id": batch["correlationId"],
@@ -254,7 +254,7 @@ class RowMapper:
         )
         for batch in self._timed(SYNC, columns):
             shared = {
-                **self._place(batch),
+                **self._sync_place(batch),
                 "event_id": without_none(batch["eventId"]),
                 "event_sync_id": without_none(batch["eventSyncId"], NO_SYNC_ID),
                 "correlation_id": batch["correlationId"],
@@ -461,6 +461,21 @@ class RowMapper:
             "context": without_none(batch["contextId"]),
             "stream": without_none(batch["streamId"]),
         }
+
+    def _sync_place(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """`_place`, the device taken from the context where device ops tell: nsys 2025.3 writes
+        device 0 into the synchronization records of every process.
+        """
+        import pyarrow.compute as pc
+
+        place = self._place(batch)
+        for (process, context), device in self.observed.context_device.items():
+            if process is not None and context is not None and device is not None:
+                here = pc.and_(
+                    pc.equal(place["process_id"], process), pc.equal(place["context"], context)
+                )
+                place["device"] = pc.if_else(pc.fill_null(here, False), device, place["device"])
+        return place
 
     def _put(self, table: str, columns: Mapping[str, Any]) -> None:
         self.written[table] += len(next(iter(columns.values())))

@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gapscope.errors import GapscopeError
 from gapscope.ingest.discover import Found, discover
@@ -20,6 +20,9 @@ from gapscope.ingest.ranks import RankOptions, assign, place
 from gapscope.ingest.stage import Staged, stage
 from gapscope.ingest.workers import worker_pool
 from gapscope.ingest.workplace import WorkPlace, check_target
+
+if TYPE_CHECKING:
+    from gapscope.schema.catalog import IngestNote
 
 Progress = Callable[[str, int, int], None]
 _T = TypeVar("_T")
@@ -69,10 +72,12 @@ def ingest(
             unread = {name for one, _ in failures for name in (one.label, one.path.name)}
             declared = {name: rank for name, rank in (ranks or {}).items() if name not in unread}
             plan = assign(staged, RankOptions(rank_from_name, declared))
-            rows = place(plan, staged, work, failures, ignored)
+            rows = place(plan, staged, work)
+            notes = _notes(failures, ignored)
             shutil.rmtree(work / "staging", ignore_errors=True)
             options = {} if steps is None else {"steps": steps}
-            _derive_all(sorted(rows), work, out, options, workers, memory_limit, progress)
+            _derive_all(sorted(rows), work, out, options, notes, workers, memory_limit, progress)
+            _check_steps_found(work, steps)
             _write_manifest(work, staged, rows, options)
             quality = _notable_quality(work)
             shutil.rmtree(work / "spill", ignore_errors=True)
@@ -81,6 +86,40 @@ def ingest(
         workplace.discard()
         raise
     return IngestResult(out, rows, quality)
+
+
+def _notes(failures: list[tuple[Found, GapscopeError]], ignored: list[str]) -> list[IngestNote]:
+    """Quality rows of the whole ingest: they belong to no rank."""
+    notes: list[IngestNote] = [
+        (
+            f"source_failed:{found.label}",
+            "fail",
+            f"{error}; {error.hint}",
+            "anything about the rank in that file",
+        )
+        for found, error in failures
+    ]
+    if ignored:
+        names = ", ".join(ignored[:3]) + (", ..." if len(ignored) > 3 else "")
+        notes.append(
+            ("ignored_files", "info", f"{len(ignored)} files are no captures: {names}", None)
+        )
+    return notes
+
+
+def _check_steps_found(work: Path, steps: str | None) -> None:
+    if steps is None:
+        return
+    import duckdb
+
+    with duckdb.connect(str(work / "run.duckdb"), read_only=True) as con:
+        found = con.execute("SELECT count(*) FROM v1.step WHERE source = 'user'").fetchone()
+    if not found or not found[0]:
+        raise GapscopeError(
+            "no-such-steps",
+            f"`--steps {steps}` matches no range whole on any rank",
+            "ingest without it, then list candidates: `gapscope steps --candidates`",
+        )
 
 
 def _default_workers(found: list[Found]) -> int:
@@ -190,6 +229,7 @@ def _derive_all(
     work: Path,
     out: Path,
     options: dict[str, str],
+    notes: list[IngestNote],
     workers: int,
     memory_limit: str | None,
     progress: Progress | None,
@@ -217,7 +257,7 @@ def _derive_all(
                 if progress is not None:
                     progress("views", done, len(ranks))
     audits.sort()
-    create(work, out.absolute(), options, audits, cores, memory_limit)
+    create(work, out.absolute(), options, audits, notes, cores, memory_limit)
 
 
 def _completed(jobs: dict[Future[_T], Any]) -> Iterator[Future[_T]]:

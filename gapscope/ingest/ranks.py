@@ -10,7 +10,6 @@ from pathlib import Path
 
 from gapscope.errors import GapscopeError
 from gapscope.ingest.base import MAX_RANK, DeviceInfo, ProcessInfo
-from gapscope.ingest.discover import Found
 from gapscope.ingest.stage import Partition, Staged
 from gapscope.ingest.writer import NUMBERED, StagingSink
 from gapscope.schema.catalog import PARQUET_OPTIONS
@@ -79,8 +78,6 @@ def place(
     placements: list[Placement],
     staged: list[Staged],
     work: Path,
-    failures: list[tuple[Found, GapscopeError]],
-    ignored: list[str],
 ) -> dict[int, dict[str, int]]:
     """Move staged Parquet to `data/<table>/rank=N/`; returns rows by rank and table."""
     rows: dict[int, dict[str, int]] = {}
@@ -89,9 +86,7 @@ def place(
         by_rank.setdefault(placement.rank, []).append(placement)
     for rank in sorted(by_rank):
         parts = by_rank[rank]
-        _write_extra(
-            work / "extra" / str(rank), rank == min(by_rank), parts, staged, failures, ignored
-        )
+        _write_extra(work / "extra" / str(rank), parts, staged)
         rows[rank] = {}
         for table in TABLES:
             target = work / "data" / table / f"rank={rank}"
@@ -128,14 +123,19 @@ def _check_duplicates(placements: list[Placement], staged: list[Staged]) -> None
     claimed: dict[int, list[Placement]] = {}
     for placement in placements:
         claimed.setdefault(placement.rank, []).append(placement)
+    conflicts = []
     for rank, same in sorted(claimed.items()):
         if len(same) > 1 and not _appendable(same, staged):
-            labels = " and ".join(f"`{staged[p.source].found.label}`" for p in same[:2])
-            raise GapscopeError(
-                "duplicate-rank",
-                f"{labels} both claim rank {rank}",
-                "leave one out, or say which is which: `--rank FILE=N`",
-            )
+            labels = [f"`{staged[p.source].found.label}`" for p in same]
+            together = "both" if len(labels) == 2 else "all"
+            listed = f"{', '.join(labels[:-1])} and {labels[-1]}"
+            conflicts.append(f"{listed} {together} claim rank {rank}")
+    if conflicts:
+        raise GapscopeError(
+            "duplicate-rank",
+            "; ".join(conflicts),
+            "leave one of each out, or say which is which: `--rank FILE=N`, once a file",
+        )
 
 
 def _appendable(same: list[Placement], staged: list[Staged]) -> bool:
@@ -174,14 +174,7 @@ def _device(one: Staged, partition: Partition) -> DeviceInfo | None:
     return matching[0] if matching else None
 
 
-def _write_extra(
-    directory: Path,
-    is_first: bool,
-    parts: list[Placement],
-    staged: list[Staged],
-    failures: list[tuple[Found, GapscopeError]],
-    ignored: list[str],
-) -> None:
+def _write_extra(directory: Path, parts: list[Placement], staged: list[Staged]) -> None:
     """The `rank` row, and quality rows that only the whole ingest can know."""
     sink = StagingSink(directory)
     first = parts[0]
@@ -225,17 +218,6 @@ def _write_extra(
             "info",
             f"the name `{one.found.path.name}` suggests a rank; confirm with `--rank-from-name`",
         )
-    if is_first:
-        for found, error in failures:
-            sink.quality(
-                f"source_failed:{found.label}",
-                "fail",
-                f"{error}; {error.hint}",
-                "anything about the rank in that file",
-            )
-        if ignored:
-            names = ", ".join(ignored[:3]) + (", ..." if len(ignored) > 3 else "")
-            sink.quality("ignored_files", "info", f"{len(ignored)} files are no captures: {names}")
     sink.close()
 
 

@@ -9,7 +9,7 @@ from gapscope.report import budget, claims, facts, opportunities, quality, queri
 from gapscope.report.document import Document, Header, Section, Statement
 from gapscope.schema.tables import SCHEMA_VERSION
 from gapscope.schema.views import SQL_VERSION
-from gapscope.units import listed, value
+from gapscope.units import listed, plain, value
 
 if TYPE_CHECKING:
     from gapscope.run import Run
@@ -85,7 +85,7 @@ def _header(known: facts.Facts) -> Header:
     if len(known.ranks) > 16:
         pairs.append(("further inputs", f"{len(known.ranks) - 16}; `FROM v1.rank` lists them"))
     return Header(
-        run_name=known.run.path.resolve().name,
+        run_name=plain(known.run.path.resolve().name),
         gapscope_version=__version__,
         sql_version=SQL_VERSION,
         schema_version=SCHEMA_VERSION,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapscope.report import queries
 from gapscope.report.document import Cell, Column, Quantity, Table
+from gapscope.units import plain
 
 if TYPE_CHECKING:
     from gapscope.run import Run
@@ -39,7 +40,7 @@ class Facts:
 
     def rows(self, query: str) -> list[Row]:
         """Rows of one more query."""
-        return self.run.sql(query).to_dicts()
+        return _rows(self.run, query)
 
     @property
     def top(self) -> Row:
@@ -79,7 +80,7 @@ def load(run: Run) -> Facts:
     """Read what every section needs."""
 
     def rows(query: str) -> list[Row]:
-        return run.sql(query).to_dicts()
+        return _rows(run, query)
 
     op_counts = rows(queries.DEVICE_OPS)
     steps = rows(queries.STEPS)
@@ -108,6 +109,14 @@ def load(run: Run) -> Facts:
         window=window,
         anchors={row["rank"]: row["source"] for row in rows(queries.ANCHORS)},
     )
+
+
+def _rows(run: Run, query: str) -> list[Row]:
+    """Rows as dictionaries; names of a capture may hold control characters, which end here."""
+    return [
+        {key: plain(cell) if isinstance(cell, str) else cell for key, cell in row.items()}
+        for row in run.sql(query).to_dicts()
+    ]
 
 
 def quantity(row: Row, measure: str) -> Quantity:

@@ -42,8 +42,8 @@ def figure(
     if shared:
         notes.append(
             f"{plural(sum(shared), 'item')} shorter than {value(grain, 'ns')} share "
-            f"{plural(len(shared), 'box', 'boxes')}: a box spans its first start to its last end "
-            "and takes name and colour of its longest item."
+            f"{plural(len(shared), 'box', 'boxes')}: a box is as wide as its items are "
+            "long together, follows its first start and takes the name of its longest item."
         )
     notes.append(
         "Host calls are those of the threads that launch, inside this window; the tracer's clock "

@@ -79,8 +79,9 @@ FROM v1.step_budget
 WHERE projection = 'capture'
 ORDER BY rank"""
 
-# The resolved share of stream waits decides whether blocking is a lower or an upper bound. A wait
-# on a known record of a stream without an earlier op is resolved: there is nothing to wait for.
+# Only waits that an op follows can hold compute back. Their resolved share whether blocking is
+# a lower or an upper bound. A wait on a known record of a stream without an earlier op is resolved:
+# there is nothing to wait for.
 WAITS = """\
 SELECT
     rank,
@@ -90,8 +91,23 @@ SELECT
     wait_count - resolved_count AS unresolved_count,
     unresolved_count / wait_count AS unresolved_share
 FROM v1.event_edge
+WHERE consumer_op_id IS NOT NULL
 GROUP BY rank
 ORDER BY rank"""
+
+UNMATCHED = """\
+SELECT
+    name, time_class,
+    sum(op_count)::BIGINT AS op_count,
+    sum(volume_ns)::BIGINT AS volume_ns,
+    sum(volume_ns) / (SELECT sum(volume_ns) FROM v1.kernel_inventory) AS volume_share,
+    count(*) OVER () AS name_count,
+    sum(sum(volume_ns)) OVER () / (SELECT sum(volume_ns) FROM v1.kernel_inventory) AS all_share
+FROM v1.kernel_inventory
+WHERE rule_id = 'unmatched'
+GROUP BY name, time_class
+ORDER BY volume_ns DESC, name, time_class
+LIMIT 3"""
 
 RULES = """\
 SELECT
@@ -273,7 +289,100 @@ def blame(window: Window) -> str:
 
 def blame_names(window: Window) -> str:
     """The same by op name, the largest first."""
-    return _blame(window, "c.reason, c.time_class, o.name") + "\nLIMIT 12"
+    query = _blame(window, "c.reason, c.time_class, o.name") + "\nLIMIT 12"
+    return query.replace("AS piece_count", "AS piece_count,\n    count(*) OVER () AS name_count")
+
+
+def beside_blocking(window: Window) -> str:
+    """Communication that ran while compute was blocked, by name, the longest first."""
+    return f"""\
+SELECT
+    o.name,
+    sum(least(o.end_ns, p.end_ns) - greatest(o.start_ns, p.start_ns))::BIGINT AS overlap_ns,
+    count(DISTINCT o.op_id)::BIGINT AS op_count
+FROM v1.absent_piece AS p
+INNER JOIN v1.op AS o
+    ON p.rank = o.rank AND o.start_ns < p.end_ns AND o.end_ns > p.start_ns
+WHERE p.rank = {window.rank}
+    AND p.projection = '{window.projection}' AND p.step_id = {window.step_id}
+    AND p.absent_class = 'blocking' AND o.time_class = 'communication'
+GROUP BY o.name
+ORDER BY overlap_ns DESC, o.name
+LIMIT 12"""
+
+
+def starved_host(window: Window) -> str:
+    """What the thread that launches the late op did while compute was launch-starved.
+
+    Calls of one thread nest or follow each other, so the outermost ones sum without overlap.
+    """
+    return f"""\
+WITH piece AS (
+    SELECT
+        o.launch_tid AS tid, p.start_ns, p.end_ns,
+        sum(p.dur_ns) OVER (PARTITION BY o.launch_tid ORDER BY p.start_ns) - p.dur_ns AS before_ns
+    FROM v1.absent_piece AS p
+    LEFT JOIN v1.op AS o ON p.rank = o.rank AND p.op_id = o.op_id
+    WHERE p.rank = {window.rank}
+        AND p.projection = '{window.projection}' AND p.step_id = {window.step_id}
+        AND p.absent_class = 'launch_starved'
+),
+call AS (
+    SELECT tid, name_id, start_ns, end_ns
+    FROM v1.api_call
+    WHERE rank = {window.rank}
+        AND tid IN (SELECT tid FROM piece)
+        AND start_ns < (SELECT max(end_ns) FROM piece)
+        AND end_ns > (SELECT min(start_ns) FROM piece)
+    QUALIFY coalesce(end_ns > max(end_ns) OVER (
+        PARTITION BY tid ORDER BY start_ns, end_ns DESC, call_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ), true)
+),
+met AS (
+    SELECT
+        c.tid, c.name_id,
+        coalesce(l.before_ns + least(c.end_ns, l.end_ns) - l.start_ns, 0)
+        - coalesce(f.before_ns + least(c.start_ns, f.end_ns) - f.start_ns, 0) AS overlap_ns
+    FROM call AS c
+    ASOF LEFT JOIN piece AS f ON c.tid = f.tid AND c.start_ns >= f.start_ns
+    ASOF LEFT JOIN piece AS l ON c.tid = l.tid AND c.end_ns >= l.start_ns
+),
+spent AS (
+    SELECT
+        'in a call' AS place, m.tid, n.name,
+        count(*)::BIGINT AS call_count, sum(m.overlap_ns)::BIGINT AS overlap_ns
+    FROM met AS m
+    LEFT JOIN v1.name AS n ON n.rank = {window.rank} AND m.name_id = n.name_id
+    WHERE m.overlap_ns > 0
+    GROUP BY m.tid, n.name
+    UNION ALL
+    SELECT
+        CASE WHEN p.tid IS NULL THEN 'launch unknown' ELSE 'outside calls' END AS place,
+        p.tid, NULL AS name, NULL AS call_count,
+        (sum(p.end_ns - p.start_ns) - coalesce((
+            SELECT sum(m.overlap_ns) FROM met AS m WHERE m.tid = p.tid
+        ), 0))::BIGINT AS overlap_ns
+    FROM piece AS p
+    GROUP BY p.tid
+)
+SELECT
+    place, tid, name, call_count, overlap_ns,
+    overlap_ns / sum(overlap_ns) OVER () AS share,
+    sum(overlap_ns) OVER ()::BIGINT AS starved_ns
+FROM spent
+WHERE overlap_ns > 0
+ORDER BY overlap_ns DESC, place, tid, name
+LIMIT 15"""
+
+
+def fsdp_ranges(rank: int) -> str:
+    """How many ranges of a rank are those of FSDP."""
+    return f"""\
+SELECT count(*)::BIGINT AS range_count
+FROM v1.range AS r
+INNER JOIN v1.name AS n ON r.rank = n.rank AND r.name_id = n.name_id
+WHERE r.rank = {rank} AND n.name LIKE 'FSDP::%'"""
 
 
 def pieces(window: Window) -> str:
@@ -350,7 +459,9 @@ LIMIT 20"""
 def gantt(window: Window, grain_ns: int) -> str:
     """Boxes of a Gantt: compute-absent pieces, streams, and the threads that launch.
 
-    What is shorter than `grain_ns` shares a box with its like in one slot of that length.
+    What is shorter than `grain_ns` shares a box with its class in one slot of that length. Such a
+    box is as long as its items are together, so no box covers time that is not its own; boxes of
+    one slot follow each other. Of calls inside calls the outermost one is drawn.
     """
     return f"""\
 WITH frame AS (
@@ -381,6 +492,10 @@ item AS (
     LEFT JOIN v1.name AS n ON a.rank = n.rank AND a.name_id = n.name_id
     WHERE a.rank = {window.rank}
         AND a.tid IN (SELECT launch_tid FROM v1.launch_pacing WHERE rank = {window.rank})
+    QUALIFY coalesce(a.end_ns > max(a.end_ns) OVER (
+        PARTITION BY a.tid ORDER BY a.start_ns, a.end_ns DESC, a.call_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ), true)
 ),
 clipped AS (
     SELECT
@@ -399,14 +514,31 @@ slotted AS (
             ELSE -1 - row_number() OVER (ORDER BY lane, lane_id, start_ns, end_ns, name)
         END AS slot
     FROM clipped
+),
+box AS (
+    SELECT
+        lane, lane_id, slot, time_class,
+        min(start_ns) AS start_ns, max(end_ns) AS end_ns,
+        arg_max(name, (end_ns - start_ns, name)) AS name,
+        count(*)::BIGINT AS op_count,
+        sum(end_ns - start_ns)::BIGINT AS busy_ns
+    FROM slotted
+    GROUP BY lane, lane_id, slot, time_class
+),
+placed AS (
+    SELECT
+        *,
+        min(start_ns) OVER whole + sum(busy_ns) OVER following - busy_ns AS from_ns,
+        max(end_ns) OVER whole AS last_ns
+    FROM box
+    WINDOW
+        whole AS (PARTITION BY lane, lane_id, slot),
+        following AS (PARTITION BY lane, lane_id, slot ORDER BY start_ns, time_class)
 )
 SELECT
     lane, lane_id,
-    min(start_ns) AS start_ns, max(end_ns) AS end_ns,
-    arg_max(time_class, (end_ns - start_ns, time_class)) AS time_class,
-    arg_max(name, (end_ns - start_ns, name)) AS name,
-    count(*)::BIGINT AS op_count,
-    sum(end_ns - start_ns)::BIGINT AS busy_ns
-FROM slotted
-GROUP BY lane, lane_id, slot
+    from_ns::BIGINT AS start_ns, least(from_ns + busy_ns, last_ns)::BIGINT AS end_ns,
+    time_class, name, op_count, busy_ns
+FROM placed
+WHERE from_ns < last_ns
 ORDER BY lane, lane_id, start_ns, end_ns, name"""

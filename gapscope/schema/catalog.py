@@ -41,8 +41,15 @@ PARQUET_OPTIONS = (
 _PATTERN, _LITERAL = "([*?[])", r"[\1]"
 _RANK_OF_FILE = "regexp_extract(filename, '[/\\\\]rank=(-?[0-9]+)[/\\\\][^/\\\\]*$', 1)::BIGINT"
 
+# (check_name, status, detail, forbids)
+IngestNote = tuple[str, str, str, str | None]
+# What the ingest as a whole noticed: files that are no captures, or could not be read.
+INGEST_NOTE = """CREATE TABLE v1.ingest_note (
+    check_name VARCHAR, status VARCHAR, detail VARCHAR, forbids VARCHAR)"""
 _AUDIT_RESULT = """CREATE TABLE v1.audit_result (
     rank BIGINT, audit_name VARCHAR, view_name VARCHAR, failed_count BIGINT)"""
+# Tables of the run itself, that no capture fills.
+RUN_TABLES = ("run_option", "audit_result", "ingest_note")
 RUN_OPTION = "CREATE TABLE v1.run_option (name VARCHAR, value VARCHAR)"
 
 
@@ -60,6 +67,7 @@ def create(
     final_location: Path,
     options: dict[str, str],
     audits: list[tuple[int, str, str, int]],
+    notes: list[IngestNote],
     threads: int,
     memory_limit: str | None,
 ) -> None:
@@ -83,8 +91,11 @@ def create(
         con.execute("CREATE SCHEMA v1")
         con.execute(RUN_OPTION)
         con.execute(_AUDIT_RESULT)
+        con.execute(INGEST_NOTE)
         con.executemany("INSERT INTO v1.run_option VALUES (?, ?)", [*options.items(), ("", "")])
         con.execute("DELETE FROM v1.run_option WHERE name = ''")
+        if notes:
+            con.executemany("INSERT INTO v1.ingest_note VALUES (?, ?, ?, ?)", notes)
         if audits:
             con.executemany("INSERT INTO v1.audit_result VALUES (?, ?, ?, ?)", audits)
         for table in TABLES.values():
@@ -105,7 +116,7 @@ def create(
                 if results:
                     con.executemany("INSERT INTO v1.audit_result VALUES (?, ?, ?, ?)", results)
             comment(con, view, "TABLE" if view.materialise == "run" else "VIEW")
-        for name in [*TABLES, *(view.short_name for view in all_views())]:
+        for name in [*TABLES, *RUN_TABLES, *(view.short_name for view in all_views())]:
             con.execute(f'CREATE VIEW main."{name}" AS FROM {SQL_VERSION}."{name}"')
         con.execute("COMMIT")
         con.execute("USE memory")

@@ -94,7 +94,11 @@ def all_views() -> tuple[View, ...]:
     for file, text in read_texts("sql", SQL_VERSION, ".sql").items():
         view = parse_view(file, text)
         parsed[view.name] = view
-    base = {f"v1.{name}" for name in TABLES} | {"v1.run_option", "v1.audit_result"}
+    base = {f"v1.{name}" for name in TABLES} | {
+        "v1.run_option",
+        "v1.audit_result",
+        "v1.ingest_note",
+    }
     ordered: list[View] = []
     done: set[str] = set(base)
 

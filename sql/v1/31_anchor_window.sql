@@ -14,6 +14,7 @@
 --   start_ns   BIGINT   ns Start.
 --   end_ns     BIGINT   ns End.
 --   is_partial BOOLEAN  -  The window starts or ends with the capture, not with an anchor.
+--   carried_in_ns BIGINT ns First device window: how far into it the device still ran ops launched before; NULL in others.
 -- audit device_windows_tile:
 --   SELECT w.rank, w.step_id FROM v1.anchor_window AS w INNER JOIN v1.anchor_window AS p
 --   ON w.rank = p.rank AND w.source = p.source AND w.step_id = p.step_id + 1 AND p.projection = 'device'
@@ -23,7 +24,8 @@ CREATE OR REPLACE VIEW v1.anchor_window AS
 WITH linked AS (
     SELECT
         rank,
-        count(launch_start_ns) > 0 AS has_launches
+        count(launch_start_ns) > 0 AS has_launches,
+        min(start_ns) FILTER (WHERE launch_start_ns IS NOT NULL) AS first_linked_ns
     FROM v1.op_launch
     GROUP BY rank
 ),
@@ -68,6 +70,29 @@ last_op AS (
     GROUP BY h.rank, h.source, h.ordinal
 ),
 
+-- Ops launched before the first step: by their launch, or, without one, as they run before every linked op.
+carried AS (
+    SELECT
+        f.rank,
+        f.source,
+        max(o.end_ns) - f.first_ns AS carried_in_ns
+    FROM (
+        SELECT
+            rank,
+            source,
+            min(start_ns) AS first_ns
+        FROM v1.step_range
+        GROUP BY rank, source
+    ) AS f
+    INNER JOIN linked AS k ON f.rank = k.rank
+    INNER JOIN v1.op_launch AS o
+        ON
+            f.rank = o.rank
+            AND o.end_ns > f.first_ns
+            AND coalesce(o.launch_start_ns < f.first_ns, k.has_launches AND o.start_ns < k.first_linked_ns)
+    GROUP BY f.rank, f.source, f.first_ns
+),
+
 -- Until the first op has ended a window is empty and waits where the first step starts on the host.
 ended AS (
     SELECT
@@ -106,17 +131,20 @@ SELECT
     label,
     start_ns,
     end_ns,
-    is_partial
+    is_partial,
+    NULL::BIGINT AS carried_in_ns
 FROM v1.step_range
 UNION ALL
 SELECT
-    rank,
-    source,
-    priority,
+    d.rank,
+    d.source,
+    d.priority,
     'device' AS projection,
-    step_id,
-    label,
-    start_ns,
-    end_ns,
-    is_partial
-FROM device;
+    d.step_id,
+    d.label,
+    d.start_ns,
+    d.end_ns,
+    d.is_partial,
+    CASE WHEN d.step_id = 0 THEN coalesce(c.carried_in_ns, 0) END::BIGINT AS carried_in_ns
+FROM device AS d
+LEFT JOIN carried AS c ON d.rank = c.rank AND d.source = c.source;

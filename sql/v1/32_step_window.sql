@@ -13,6 +13,7 @@
 --   start_ns   BIGINT   ns Start.
 --   end_ns     BIGINT   ns End.
 --   is_partial BOOLEAN  -  The window starts or ends with the capture, not with an anchor.
+--   carried_in_ns BIGINT ns First device window: how far into it the device still ran ops launched before; NULL in others.
 CREATE OR REPLACE VIEW v1.step_window AS
 SELECT
     rank,
@@ -22,7 +23,8 @@ SELECT
     source,
     start_ns,
     end_ns,
-    is_partial
+    is_partial,
+    carried_in_ns
 FROM v1.anchor_window
 QUALIFY priority = min(priority) OVER (PARTITION BY rank)
 UNION ALL
@@ -34,6 +36,7 @@ SELECT
     'capture' AS source,
     min(start_ns) AS start_ns,
     max(end_ns) AS end_ns,
-    FALSE AS is_partial
+    FALSE AS is_partial,
+    NULL::BIGINT AS carried_in_ns
 FROM v1.op_launch
 GROUP BY rank;

@@ -1,7 +1,7 @@
 -- view:       v1.step
 -- purpose:    Steps of each rank and whether they stay out of medians and verdicts.
 -- grain:      rank, step_id
--- depends-on: v1.step_window, v1.api_call, v1.name, v1.overhead
+-- depends-on: v1.step_window, v1.api_call, v1.name, v1.overhead, v1.rank
 -- materialise: run
 -- since:      1
 -- columns:
@@ -26,7 +26,8 @@ WITH paired AS (
         h.start_ns AS host_start_ns,
         h.end_ns AS host_end_ns,
         d.start_ns AS device_start_ns,
-        d.end_ns AS device_end_ns
+        d.end_ns AS device_end_ns,
+        d.carried_in_ns
     FROM v1.step_window AS h
     INNER JOIN v1.step_window AS d
         ON h.rank = d.rank AND h.step_id = d.step_id AND d.projection = 'device'
@@ -76,11 +77,16 @@ flushed AS (
         > 0.02 * any_value(p.host_end_ns - p.host_start_ns)
 ),
 
--- First step, compared between ranks of one world.
+-- First step, compared between ranks of one job: same world size, same kind of device and of capture.
 first_step AS (
-    SELECT max(device_end_ns - device_start_ns) > 1.1 * min(device_end_ns - device_start_ns) AS differs
-    FROM paired
-    WHERE step_id = 0 AND device_end_ns > device_start_ns
+    SELECT
+        p.rank,
+        max(p.device_end_ns - p.device_start_ns) OVER job
+        > 1.1 * min(p.device_end_ns - p.device_start_ns) OVER job AS differs
+    FROM paired AS p
+    LEFT JOIN v1.rank AS r ON p.rank = r.rank
+    WHERE p.step_id = 0 AND p.device_end_ns > p.device_start_ns
+    WINDOW job AS (PARTITION BY r.world_size, r.device_name, r.source_format)
 ),
 
 warming AS (
@@ -103,13 +109,17 @@ reasoned AS (
             CASE WHEN p.is_partial THEN 'starts or ends with the capture' END,
             CASE WHEN c.is_certain OR l.is_leading THEN c.reason END,
             CASE WHEN f.step_id IS NOT NULL THEN 'profiler flush' END,
+            CASE
+                WHEN p.carried_in_ns > 0.02 * (p.device_end_ns - p.device_start_ns)
+                    THEN 'the device still runs work launched before it'
+            END,
             CASE WHEN p.step_id = 0 AND s.differs THEN 'first step differs between ranks by over 10 %' END
         ) AS reason
     FROM paired AS p
     LEFT JOIN called AS c ON p.rank = c.rank AND p.step_id = c.step_id
     LEFT JOIN warming AS l ON p.rank = l.rank AND p.step_id = l.step_id
     LEFT JOIN flushed AS f ON p.rank = f.rank AND p.step_id = f.step_id
-    CROSS JOIN first_step AS s
+    LEFT JOIN first_step AS s ON p.rank = s.rank
 )
 
 SELECT

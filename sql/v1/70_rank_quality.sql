@@ -1,7 +1,7 @@
 -- view:       v1.rank_quality
 -- purpose:    Checks over the rows of one rank: joins, intervals, edges, step anchors.
 -- grain:      rank, check_name
--- depends-on: v1.gpu_op, v1.api_call, v1.op, v1.event_edge, v1.step_range, v1.anchor_window, v1.range
+-- depends-on: v1.gpu_op, v1.api_call, v1.op, v1.event_edge, v1.step_range, v1.anchor_window, v1.range, v1.run_option
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -221,6 +221,16 @@ SELECT
     'times per step' AS forbids
 FROM ranked AS k
 WHERE k.rank NOT IN (SELECT c.rank FROM chosen AS c)
+UNION ALL
+SELECT
+    k.rank,
+    'steps_option' AS check_name,
+    'warn' AS status,
+    '`--steps` matches no range of this rank whole: its steps are from another anchor' AS detail,
+    'times of the steps that were named' AS forbids
+FROM ranked AS k
+INNER JOIN v1.run_option AS o ON o.name = 'steps'
+WHERE k.rank NOT IN (SELECT a.rank FROM anchor AS a WHERE a.source = 'user')
 UNION ALL
 SELECT
     s.rank,

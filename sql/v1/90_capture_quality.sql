@@ -1,7 +1,7 @@
 -- view:       v1.capture_quality
 -- purpose:    What the capture can and cannot support: the readers' notes and checks over the rows.
 -- grain:      rank, check_name
--- depends-on: v1.source_quality, v1.rank, v1.rank_quality, v1.step, v1.audit_result
+-- depends-on: v1.source_quality, v1.rank, v1.rank_quality, v1.step, v1.audit_result, v1.ingest_note
 -- materialise: run
 -- since:      1
 -- columns:
@@ -88,6 +88,18 @@ whole_run AS (
             WHEN rank_count < world_size THEN 'verdicts about ranks that are not in the capture'
         END AS forbids
     FROM present
+    UNION ALL
+    SELECT
+        'one_job' AS check_name,
+        'fail' AS status,
+        concat_ws(
+            '; ',
+            CASE WHEN count(DISTINCT world_size) > 1 THEN 'world sizes ' || string_agg(DISTINCT world_size::VARCHAR, ', ' ORDER BY world_size::VARCHAR) END,
+            CASE WHEN max(clock_base_ns) - min(clock_base_ns) > 86400000000000 THEN 'captured more than a day apart' END
+        ) || ': these captures are not of one job' AS detail,
+        'anything that compares or sums ranks' AS forbids
+    FROM v1.rank
+    HAVING count(DISTINCT world_size) > 1 OR max(clock_base_ns) - min(clock_base_ns) > 86400000000000
     UNION ALL
     SELECT
         'clock_alignment' AS check_name,
@@ -186,6 +198,14 @@ SELECT
     detail,
     forbids
 FROM of_rank
+UNION ALL
+SELECT
+    NULL AS rank,
+    check_name,
+    status,
+    detail,
+    forbids
+FROM v1.ingest_note
 UNION ALL
 SELECT
     NULL AS rank,

@@ -116,6 +116,53 @@ def test_sql_list_and_show_need_no_run(gapscope, tmp_path):
     assert "SELECT" in shown.stdout
 
 
+def test_tables_fit_the_width_and_data_formats_keep_everything(gapscope, tiny_run):
+    long = "repeat('word ', 60) AS text"
+    query = f"SELECT 12345 AS a, {long}, 678 AS b"
+    table = gapscope("sql", tiny_run, "-c", query, COLUMNS="60").stdout.splitlines()
+    assert max(map(len, table)) <= 60
+    assert len(table) == 2 + 4
+    assert table[0].split() == ["a", "text", "b"]
+    assert table[2].split()[0] == "12345"
+    assert table[2].split()[-1] == "678"
+    assert table[-1].endswith("…")
+    whole = "word " * 60
+    assert whole in gapscope("sql", tiny_run, "--format", "csv", "-c", query).stdout
+    piped = gapscope("sql", tiny_run, "-c", query, COLUMNS="").stdout.splitlines()
+    assert len(piped) == 3
+    assert whole in piped[2]
+
+
+def test_table_without_room_drops_whole_columns(gapscope, tiny_run):
+    done = gapscope("sql", tiny_run, "-c", "FROM step_budget ORDER BY ALL").stdout.splitlines()
+    assert max(map(len, done)) <= 80
+    assert all(line.endswith("…") for line in [done[0], *done[2:]])
+    whole = json.loads(
+        gapscope("sql", tiny_run, "--format", "json", "-c", "FROM step_budget ORDER BY ALL").stdout
+    )
+    shown = done[0].split()[:-1]
+    assert len(shown) > 3
+    first = "".join("" if whole[0][name] is None else str(whole[0][name]) for name in shown)
+    assert "".join(done[2].split()[:-1]) == first
+
+
+def test_show_wraps_the_meaning_of_columns(gapscope):
+    wrapped = gapscope("sql", "--show", "step_budget").stdout
+    columns = wrapped.split("\n\n")[1].splitlines()
+    assert max(map(len, columns)) <= 80
+    assert "…" not in wrapped
+    whole = gapscope("sql", "--show", "step_budget", COLUMNS="").stdout
+    assert sorted(wrapped.split("\n\n")[1].replace("-", "").split()) == sorted(
+        whole.split("\n\n")[1].replace("-", "").split()
+    )
+
+
+@pytest.mark.parametrize("name", ["run_option", "audit_result", "ingest_note"])
+def test_tables_of_the_run_need_no_schema(gapscope, tiny_run, name):
+    done = gapscope("sql", tiny_run, "--format", "csv", "-c", f"FROM {name}")
+    assert done.returncode == 0, done.stderr
+
+
 def test_print_init_opens_the_run_in_another_tool(gapscope, tiny_run):
     import duckdb
 
@@ -251,23 +298,68 @@ def test_export_never_replaces_a_foreign_directory(gapscope, tiny_run, tmp_path)
 def test_demo_makes_both_results_and_may_be_typed_again(gapscope, tmp_path):
     first = gapscope("demo", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
-    assert first.stdout == "gapscope.run\ngapscope-report.html\n"
+    assert first.stdout == "gapscope-demo.run\ngapscope-demo-report.html\n"
     assert "next: " in first.stderr
     assert all(len(line) <= 80 for line in first.stderr.splitlines())
     again = gapscope("demo", "--json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "replacing `gapscope.run`" in again.stderr
+    assert "replacing `gapscope-demo.run`" in again.stderr
     content = json.loads(again.stdout)
     assert content["schema"] == "gapscope.demo/1"
 
 
+def test_demo_is_never_taken_for_the_users_run(gapscope, sample, tmp_path):
+    """The README in order: demo, then `ingest` and `report` with their defaults."""
+    assert gapscope("demo", "-q", cwd=tmp_path).returncode == 0
+    early = gapscope("report", cwd=tmp_path)
+    assert early.returncode == 2
+    assert early.stderr.startswith("error[no-run]: ")
+    assert gapscope("ingest", sample, "-q", "--workers", "1", cwd=tmp_path).returncode == 0
+    assert gapscope("report", cwd=tmp_path).returncode == 0
+    assert gapscope("demo", "-q", cwd=tmp_path).returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "gapscope-demo-report.html",
+        "gapscope-demo.run",
+        "gapscope-report.html",
+        "gapscope.run",
+    ]
+
+
+def test_demo_says_what_can_be_typed_when_gapscope_is_not_on_path(gapscope, tmp_path):
+    import os
+    import subprocess
+    import sys
+
+    done = gapscope("demo", "-o", "my demo", cwd=tmp_path, path="/nonexistent")
+    following = done.stderr.split("next: ")[1].splitlines()[1:]
+    prefix = f"{sys.executable} -m gapscope "
+    assert all(line.strip().startswith(prefix) for line in following)
+    typed = subprocess.run(
+        following[0].strip(), shell=True, cwd=tmp_path, capture_output=True, check=False
+    )
+    assert typed.returncode == 0, typed.stderr
+
+    script = tmp_path / "venv bin" / "gapscope"
+    script.parent.mkdir()
+    script.write_text(
+        f"#!{sys.executable}\nfrom gapscope.cli.invocation import typable\nprint(typable())\n",
+        encoding="utf-8",
+    )
+    script.chmod(0o755)
+    for path, said in (("/nonexistent", f"'{script}'"), (str(script.parent), "gapscope")):
+        shown = subprocess.run(
+            [script], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
+        )
+        assert shown.stdout.strip() == said
+
+
 def test_demo_keeps_what_is_not_its_own(gapscope, tmp_path):
-    page = tmp_path / "gapscope-report.html"
+    page = tmp_path / "gapscope-demo-report.html"
     page.write_text("mine", encoding="utf-8")
     refused = gapscope("demo", cwd=tmp_path)
     assert refused.returncode == 2
     assert page.read_text(encoding="utf-8") == "mine"
-    assert [path.name for path in tmp_path.iterdir()] == ["gapscope-report.html"]
+    assert [path.name for path in tmp_path.iterdir()] == ["gapscope-demo-report.html"]
     forced = gapscope("demo", "-f", cwd=tmp_path)
     assert forced.returncode == 0, forced.stderr
 

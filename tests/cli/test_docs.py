@@ -33,6 +33,10 @@ def newcomer(sample, tmp_path):
     own = Path(sys.executable).parent
     path = os.pathsep.join([str(tools), str(own), os.environ["PATH"]])
     python = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    # The README's first command makes this one, with `gapscope` in it.
+    activate = tmp_path / "here" / ".venv" / "bin" / "activate"
+    activate.parent.mkdir(parents=True)
+    activate.write_text(f"PATH='{tools}':\"$PATH\"\n", encoding="utf-8")
     environment = {**os.environ, "PATH": path, "PYTHONPATH": python, "COLUMNS": "80"}
     return tmp_path / "here", environment
 

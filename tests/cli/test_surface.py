@@ -106,6 +106,28 @@ def test_errors_are_one_line_and_a_hint_and_exit_2(gapscope, tmp_path, arguments
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["report", "--format", "foo"],
+            "invalid value for '--format': 'foo' is not one of 'html', 'md', 'json', 'text'",
+        ),
+        (["steps", "--rank", "x"], "invalid value for '--rank': "),
+        (["ingest", "--workers", "0"], "invalid value for '--workers': "),
+        (["ingest", "--workers"], "option '--workers' requires an argument"),
+    ],
+)
+def test_usage_errors_speak_of_what_was_typed(gapscope, tmp_path, arguments, said):
+    done = gapscope(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    first, hint = done.stderr.splitlines()
+    assert first.startswith(f"error[usage]: {said}")
+    assert "Value error" not in first
+    assert "Input should" not in first
+    assert hint == f"  hint: `gapscope {arguments[0]} --help`"
+
+
 def test_no_arguments_shows_help_and_exits_2(gapscope):
     done = gapscope()
     assert done.returncode == 2

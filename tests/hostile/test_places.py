@@ -77,6 +77,17 @@ def test_two_files_of_one_rank(attempt: Attempt, tmp_path: Path) -> None:
     assert "`a.json` and `b.sqlite`" in error.message
 
 
+def test_every_rank_that_is_claimed_twice_is_named(attempt: Attempt, tmp_path: Path) -> None:
+    for name, rank in (("a", 0), ("b", 0), ("c", 0), ("d", 3), ("e", 3), ("f", 4)):
+        write_kineto(tmp_path / f"{name}.json", kineto(rank=rank))
+    error = attempt(tmp_path).error
+    assert error is not None
+    assert error.slug == "duplicate-rank"
+    assert error.message == (
+        "`a.json`, `b.json` and `c.json` all claim rank 0; `d.json` and `e.json` both claim rank 3"
+    )
+
+
 # --- permissions --------------------------------------------------------------------------------
 
 

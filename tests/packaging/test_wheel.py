@@ -92,10 +92,10 @@ def test_demo_and_sql_run_from_the_root_directory(installed, tmp_path):
     where = _run([str(installed / "python"), "-c", "import gapscope; print(gapscope.__file__)"])
     assert Path(where.strip()).is_relative_to(installed.parent)
     printed = _run([program, "demo", "-o", str(tmp_path)])
-    assert printed == f"{tmp_path}/gapscope.run\n{tmp_path}/gapscope-report.html\n"
-    assert (tmp_path / "gapscope-report.html").stat().st_size > 10_000
+    assert printed == f"{tmp_path}/gapscope-demo.run\n{tmp_path}/gapscope-demo-report.html\n"
+    assert (tmp_path / "gapscope-demo-report.html").stat().st_size > 10_000
     assert "v1.step_budget" in _run([program, "sql", "--list"])
     counted = _run(
-        [program, "sql", f"{tmp_path}/gapscope.run", "--format", "csv", "-c", "FROM rank"]
+        [program, "sql", f"{tmp_path}/gapscope-demo.run", "--format", "csv", "-c", "FROM rank"]
     )
     assert len(counted.splitlines()) == 3

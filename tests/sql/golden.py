@@ -25,7 +25,11 @@ SQL_DIRECTORY = Path(__file__).parents[2] / "sql" / SQL_VERSION
 MANDATORY = ("empty", "one_rank", "missing_rank", "open_interval", "boundary_crossing")
 
 # Tables of the run that are no canonical tables of a rank.
-RUN_TABLES = {"run_option": catalog.RUN_OPTION, "audit_result": catalog._AUDIT_RESULT}
+RUN_TABLES = {
+    "run_option": catalog.RUN_OPTION,
+    "audit_result": catalog._AUDIT_RESULT,
+    "ingest_note": catalog.INGEST_NOTE,
+}
 
 
 @dataclass(frozen=True)
