@@ -25,7 +25,7 @@ duckdb gapscope.run/run.duckdb              # `pip install duckdb-cli`, or duckd
 gapscope sql gapscope.run -c 'FROM step_budget'
 ```
 
-Runs are checked with the DuckDB shells 1.4 and 1.5. GapScope itself needs no shell, and brings none.
+Runs are checked with the DuckDB shells 1.4 and 1.5. GapScope needs no shell and brings none.
 
 ```sql
 FROM step_budget WHERE projection = 'device' ORDER BY rank, step_id;
@@ -118,7 +118,6 @@ EXAMPLES = {
     "name": "SELECT count(*) AS names FROM name",
     "run_option": "FROM run_option",
     "audit_result": "FROM audit_result WHERE failed_count > 0",
-    "ingest_note": "FROM ingest_note",
     "ingest_note": "FROM ingest_note",
 }
 

@@ -30,9 +30,7 @@ def plain(text: str) -> str:
 
     Names in captures and files are not ours: they may hold any character.
     """
-    return _STEERING.sub(
-        lambda found: found.group().encode("unicode_escape").decode("ascii"), text
-    )
+    return _STEERING.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
 
 
 def scale(values: Iterable[float | None], unit: str) -> tuple[float, str]:
@@ -64,6 +62,8 @@ def number(value: float | None, divisor: float = 1.0, unit: str = "ns") -> str:
     scaled = value / divisor
     size = abs(scaled)
     if unit == "share":
+        if 0 < size < 0.01:
+            return "<0.01"
         return f"{scaled:,.1f}" if size >= 0.1 or scaled == 0 else f"{scaled:.2g}"
     if scaled == 0:
         return "0"

@@ -148,12 +148,12 @@ def _row_lines(
     row: Sequence[str], widths: Sequence[int], cell_lines: int | None
 ) -> list[tuple[str, ...]]:
     """One row of a table as lines: a cell that is too long goes on below itself."""
-    wrapped_cells = [
-        [cell]
-        if len(cell) <= w
-        else textwrap.wrap(cell, w, break_on_hyphens=False, max_lines=cell_lines, placeholder=" …")
-        for cell, w in zip(row, widths, strict=True)
-    ]
+    wrapped_cells = []
+    for cell, w in zip(row, widths, strict=True):
+        lines = [cell] if len(cell) <= w else textwrap.wrap(cell, w, break_on_hyphens=False)
+        if cell_lines is not None and len(lines) > cell_lines:
+            lines = [*lines[: cell_lines - 1], lines[cell_lines - 1][: w - 1] + "…"]
+        wrapped_cells.append(lines)
     return list(itertools.zip_longest(*wrapped_cells, fillvalue=""))
 
 

@@ -103,16 +103,18 @@ def _described(name: str) -> str:
     table = TABLES.get(name.removeprefix("v1."))
     if table is not None:
         columns = table.columns
-        head = f"v1.{table.name} (table)\n{table.doc}\ngrain: {table.grain}"
+        head = (f"v1.{table.name} (table)", table.doc, f"grain: {table.grain}")
         body = ""
     else:
         view = view_named(name)
         columns = view.columns
-        head = f"{view.name} (view)\n{view.purpose}\ngrain: {', '.join(view.grain)}"
+        head = (f"{view.name} (view)", view.purpose, f"grain: {', '.join(view.grain)}")
         body = f"\n\n{view.query};"
     rows = [(column.name, column.type, column.unit, column.doc) for column in columns]
     header = ("column", "type", "unit", "meaning")
-    return f"{head}\n\n{output.table(header, rows, limit=output.screen_width())}{body}"
+    limit = output.screen_width()
+    lines = "\n".join(head if limit is None else (output.wrapped("", line) for line in head))
+    return f"{lines}\n\n{output.table(header, rows, limit=limit)}{body}"
 
 
 def _init(run: Run) -> str:

@@ -66,7 +66,7 @@ def steps(
 
 
 def _step_table(rows: list[tuple[object, ...]]) -> str:
-    header = ("rank", "step", "label", "anchor", "start ms", "host ms", "device ms", "boundary")
+    header = ("rank", "step", "label", "anchor", "start ms", "host ms", "dev ms", "boundary")
     return output.table(
         header,
         [

@@ -158,7 +158,8 @@ class StagingSink:
             try:
                 writer.close()
             except OSError:
-                continue
+                # Or its finaliser tries again and complains on stderr.
+                writer.is_open = False
         self._writers = {}
 
     def _note_lost(self, column: str, given: Any, kept: pa.Array) -> None:

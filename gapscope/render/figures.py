@@ -66,10 +66,11 @@ def gantt_svg(figure: Gantt) -> str:
     per_ns = _PLOT / max(figure.window_ns, 1)
     for mark in figure.marks:
         x = _GUTTER + mark.start_ns * per_ns
-        width = max((mark.end_ns - mark.start_ns) * per_ns, 0.4)
+        # A box wider than its time would paint time that is not its own.
+        width = max((mark.end_ns - mark.start_ns) * per_ns, 0.01)
         y = mark.row * _LANE + 3
         shapes.setdefault((mark.row, time_class(mark.time_class).name), []).append(
-            f"M{x:.1f} {y}h{width:.1f}v{_LANE - 6}h-{width:.1f}z"
+            f"M{x:.2f} {y}h{width:.2f}v{_LANE - 6}h-{width:.2f}z"
         )
     parts = [
         (

@@ -13,7 +13,7 @@ from gapscope._resources import read_text
 from gapscope.errors import GapscopeError
 from gapscope.render import figures
 from gapscope.report.document import Gantt, HeatMap, Quantity, Waterfall
-from gapscope.units import common, interval, number, scale, value
+from gapscope.units import common, interval, number, plural, scale, value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,18 @@ def _page(document: Document, script: str | None) -> str:
         js=_asset("report.js"),
         plotly=script,
         charts=drawn,
+        claim_numbers={claim.id: place for place, claim in enumerate(document.claims, start=1)},
+        titles=_titles(document),
     )
+
+
+def _titles(document: Document) -> dict[str, str]:
+    """Words for links to tables and figures."""
+    return {
+        part.id: part.title
+        for section in document.sections
+        for part in (*section.figures, *section.tables)
+    }
 
 
 @lru_cache(maxsize=1)
@@ -107,6 +118,7 @@ def _environment() -> jinja2.Environment:
         cells=cells,
         quantity=quantity,
         value=value,
+        rows=lambda count: plural(count, "row"),
         percent=lambda share: value(share, "share"),
         numeric=lambda column: column.kind in _NUMERIC,
         svg=svg,

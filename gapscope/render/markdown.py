@@ -19,7 +19,7 @@ _CUT = "\n\n_The rest does not fit into a comment; the HTML report has all of it
 
 
 def render(document: Document) -> str:
-    """Verdict, capture quality, budget, the first opportunities, and claim counts."""
+    """Verdict, capture quality, budget, ranks, the first opportunities, and claim counts."""
     parts = [f"# GapScope: {_text(document.header.run_name)}", ""]
     parts += ["## 1. Verdict", ""]
     verdict = document.section("verdict")
@@ -35,7 +35,11 @@ def render(document: Document) -> str:
     parts += ["## 3. Per-step budget", ""]
     budget = document.section("budget")
     steps = [table for table in budget.tables if table.id == "steps"]
-    parts += _steps(steps[0]) if steps else _statements(budget.statements)
+    parts += _statements(budget.statements)
+    parts += _steps(steps[0]) if steps else []
+    parts += ["## 4. Rank and communication findings", ""]
+    parts += _statements(document.section("ranks").statements)
+    parts += _statements(document.section("ranks").missing)
     parts += ["## 5. Ranked opportunities", ""]
     parts += _opportunities(document)
     parts += ["## 6. Claim status", ""]
@@ -157,12 +161,14 @@ def _opportunities(document: Document) -> list[str]:
     section = document.section("opportunities")
     lines = _statements(section.statements)
     for place, card in enumerate(document.opportunities[:_OPPORTUNITIES], start=1):
-        ceiling = "without limit" if card.ceiling.value is None else f"+{_quantity(card.ceiling)}"
+        ceiling = ""
+        if card.ceiling is not None:
+            ceiling = f"Ceiling +{_quantity(card.ceiling)} throughput; "
         lines += [
             f"### {place}. {_text(card.title)}",
             "",
             (
-                f"Ceiling {ceiling} throughput; {_quantity(card.time)}, "
+                f"{ceiling}{_quantity(card.time)}, "
                 f"{value(card.step_share, 'share')} of the window. {_text(card.mechanism.text)}"
             ),
             "",
@@ -170,10 +176,13 @@ def _opportunities(document: Document) -> list[str]:
             *(f"- Try: {_text(item)}" for item in card.what_to_try),
             f"- Does not apply when: {_text(card.not_when)}",
             "",
+        ]
+    for query in dict.fromkeys(card.query for card in document.opportunities):
+        lines += [
             "<details><summary>SQL</summary>",
             "",
             "```sql",
-            f"{card.query};",
+            f"{query};",
             "```",
             "",
             "</details>",

@@ -43,7 +43,7 @@ def render(document: Document) -> str:
 
 
 def summary(document: Document) -> str:
-    """Exactly three lines, fit for a training log."""
+    """Exactly three lines of about 100 columns at most, fit for a training log."""
     verdict = document.verdict
     counts = dict(document.quality_counts)
     checks = f"{counts.get('fail', 0)} fail, {counts.get('warn', 0)} warn"
@@ -57,23 +57,24 @@ def summary(document: Document) -> str:
     noun = "step" if verdict.window == "device" else "capture"
     parts = [verdict.launch_starved, verdict.blocking, verdict.stalled, verdict.tail]
     amounts = values([part.value for part in parts if part is not None], "ns")
+    names = ("launch-starved", "blocking", "stalled", "tail")
+    bound = {"lower": ">= ", "upper": "<= "}.get(verdict.blocking_bound, "")
     split = ", ".join(
-        f"{name} {amount}"
-        for name, amount in zip(
-            ("launch-starved", "blocking", "stalled", "tail"), amounts, strict=True
-        )
+        f"{name} {bound if name == 'blocking' else ''}{amount}"
+        for name, amount in zip(names, amounts, strict=True)
     )
     top = "no finding above 1 %"
     if document.opportunities:
         card = document.opportunities[0]
-        top = f"top: {card.title} (ceiling {_ceiling(card.ceiling)})"
+        top = f"top: {card.title}"
+        if card.ceiling is not None:
+            top += f" (<= +{value(card.ceiling.value, 'share')})"
     return _ascii(
         f"gapscope: {noun} {_quantity(verdict.step)}, "
         f"compute {value(verdict.compute.value, 'ns')}, "
         f"rank {verdict.rank} ({document.header.rank_count} captured)\n"
-        f"gapscope: without compute: {split}; blocking is "
-        f"{'a lower' if verdict.blocking_bound == 'lower' else 'an upper'} bound\n"
-        f"gapscope: {top}; capture quality: {checks}"
+        f"gapscope: no compute: {split}\n"
+        f"gapscope: {top}; quality: {checks}"
     )
 
 
@@ -81,8 +82,8 @@ def _quantity(amount: Quantity) -> str:
     return interval(amount.value, amount.unit, amount.n, amount.low, amount.high)
 
 
-def _ceiling(amount: Quantity) -> str:
-    return "without limit" if amount.value is None else f"+{_quantity(amount)}"
+def _ceiling(amount: Quantity | None) -> str:
+    return "" if amount is None else f"ceiling +{_quantity(amount)} throughput; "
 
 
 def _ascii(text: str) -> str:
@@ -163,7 +164,7 @@ def _steps(document: Document) -> list[str]:
             + "".join(f"{amount:>11}" for amount in values(amounts, "ns"))
         )
     if any(row[-1] for row in table.rows[:20]):
-        lines.append("  * boundary step, outside the medians")
+        lines.append("  * boundary step, not counted in medians")
     if len(table.rows) > 20:
         lines.append(f"  ({len(table.rows) - 20} more rows)")
     lines.append("")
@@ -175,7 +176,7 @@ def _opportunities(document: Document) -> list[str]:
     for place, card in enumerate(document.opportunities, start=1):
         lines += ["", *_wrap(f"{place}. {card.title}")]
         lines += _wrap(
-            f"ceiling {_ceiling(card.ceiling)} throughput; {_quantity(card.time)}, "
+            f"{_ceiling(card.ceiling)}{_quantity(card.time)}, "
             f"{value(card.step_share, 'share')} of the window",
             "     ",
         )
@@ -191,5 +192,5 @@ def _opportunities(document: Document) -> list[str]:
 def _claims(document: Document) -> list[str]:
     lines = []
     for claim in document.claims:
-        lines += _wrap(f"{claim.id}: {claim.text}", "    ", f"  [{claim.status.value}] ")
+        lines += _wrap(claim.text, "    ", f"  [{claim.status.value}] ")
     return lines

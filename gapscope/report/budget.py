@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapscope.errors import GapscopeError
 from gapscope.report import gantt, queries
 from gapscope.report.document import Bar, Column, Figure, Section, Statement, Table, Waterfall
-from gapscope.report.facts import table
+from gapscope.report.facts import code, table
 from gapscope.report.verdict import NO_BOUND
 from gapscope.units import plural, value
 
@@ -24,8 +25,8 @@ _STEP_COLUMNS = (
     Column("blocking_ns", "blocking", "ns", "issued; its latest recorded producer still ran"),
     Column("stalled_ns", "stalled", "ns", "issued; no recorded reason"),
     Column("tail_ns", "tail", "ns", "after the last compute op of the window"),
-    Column("comm_ns", "comm.", "ns", "union of communication kernels"),
     Column("exposed_comm_ns", "exposed comm.", "ns", "communication minus every other device op"),
+    Column("comm_ns", "comm.", "ns", "union of communication kernels"),
     Column("copy_ns", "copies", "ns", "union of memory copies"),
     Column("busy_ns", "device busy", "ns", "union of all device ops"),
     Column("idle_ns", "device idle", "ns", "step minus device busy"),
@@ -61,7 +62,7 @@ def _statements(facts: Facts) -> list[Statement]:
     said = [
         Statement(
             "Times are lengths of unions of intervals on the device; step = compute + "
-            "launch-starved + blocking + stalled + tail, to the nanosecond. A value with n is that "
+            "launch-starved + blocking + stalled + tail, exactly. A value with n is that "
             "of the median step, with the smallest and largest one over n steps.",
             "budget",
         )
@@ -74,17 +75,24 @@ def _statements(facts: Facts) -> list[Statement]:
     if left_out:
         said.append(
             Statement(
-                f"{plural(len(left_out), 'boundary step')} of {len(facts.steps)} (all ranks "
-                "together) stay out of medians; the table names them and why.",
+                f"{plural(len(left_out), 'boundary step')} of {len(facts.steps):,} (all ranks "
+                "together) not counted in medians. A boundary step is one whose length says little "
+                "of the others: warm-up, profiler activity inside it, or a cut by the capture.",
                 "window",
             )
         )
-    if len(facts.summary) > 1 + _OTHER_TIMELINES:
+    unmatched = facts.rows(queries.UNMATCHED)
+    if unmatched:
+        count = unmatched[0]["name_count"]
+        names = ", ".join(
+            f"{code(row['name'], 60)} ({value(row['volume_share'], 'share')})" for row in unmatched
+        )
         said.append(
             Statement(
-                f"Timelines are those of {1 + _OTHER_TIMELINES} of {len(facts.summary)} ranks: "
-                "where compute is absent longest.",
-                "split",
+                f"No classification rule knew {plural(count, 'kernel name')}, "
+                f"{value(unmatched[0]['all_share'], 'share')} of all device work, counted as "
+                f"{unmatched[0]['time_class']}: {names}{' and more' if count > 3 else ''}.",
+                "classes",
             )
         )
     empty = [row["rank"] for row in facts.op_counts if not row["op_count"]]
@@ -103,6 +111,12 @@ def _figures(facts: Facts) -> tuple[Figure, ...]:
     figures: list[Figure] = []
     first = gantt.figure(facts, facts.at, facts.top["step_ns"], gantt.MARK_LIMIT, is_open=True)
     if first is not None:
+        if len(facts.summary) > 1 + _OTHER_TIMELINES:
+            note = (
+                f"Timelines are those of {1 + _OTHER_TIMELINES} of {len(facts.summary)} ranks: "
+                "where compute is absent longest."
+            )
+            first = replace(first, notes=(*first.notes, note))
         figures.append(first)
     room = gantt.MARK_BUDGET - gantt.MARK_LIMIT
     shown = facts.summary[1 : 1 + _OTHER_TIMELINES]
@@ -195,7 +209,7 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
                 Column("step_share", f"of {facts.noun}", "share"),
                 Column("piece_count", "pieces", "count"),
             ),
-            notes=("The twelve largest.",),
+            notes=_largest(facts.rows(queries.blame_names(window))),
         ),
         table(
             "kernels",
@@ -258,9 +272,27 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
         ),
         _pacing_table(facts, where),
         table(
+            "starved-host",
+            f"The launching thread while compute was launch-starved, {where}",
+            "Launch-starved time of the thread that issues the late op: inside its outermost API "
+            "calls, and outside all of them.",
+            "host",
+            queries.starved_host(window),
+            facts.rows(queries.starved_host(window)),
+            (
+                Column("place", "the thread was"),
+                Column("tid", "thread", "id"),
+                Column("name", "function", "code"),
+                Column("call_count", "calls", "count"),
+                Column("overlap_ns", "time", "ns"),
+                Column("share", "of launch-starved", "share"),
+            ),
+            is_open=False,
+        ),
+        table(
             "api-calls",
-            f"CUDA API calls of rank {window.rank}, whole capture",
-            "Sums of call durations a function and thread, the fifteen largest; calls may nest.",
+            f"API calls of rank {window.rank}, whole capture",
+            "Sums of call durations by function and thread, fifteen at most; calls may nest.",
             "host",
             queries.api_calls(window.rank),
             facts.rows(queries.api_calls(window.rank)),
@@ -276,6 +308,12 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
             is_open=False,
         ),
     )
+
+
+def _largest(rows: list[Row]) -> tuple[str, ...]:
+    if not rows or rows[0]["name_count"] <= len(rows):
+        return ()
+    return (f"The {len(rows)} largest of {rows[0]['name_count']:,}.",)
 
 
 def _step_table(facts: Facts) -> Table:

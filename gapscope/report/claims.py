@@ -40,8 +40,8 @@ CLAIMS: dict[str, Claim] = {
             "The recognised steps are the steps of the program.",
             Status.INFERRED,
             "`v1.step_range`: the anchor, and how a second anchor compares, stand in section 2.",
-            "Name the range that wraps a step, as a regular expression that its whole text matches: "
-            "`gapscope ingest --steps 'train_step'`.",
+            "Name the range that wraps a step, as a regular expression that its whole text "
+            "matches: `gapscope ingest --steps 'train_step'`.",
         ),
         Claim(
             "split",

@@ -157,14 +157,17 @@ Figure = Waterfall | Gantt | HeatMap
 
 @dataclass(frozen=True, slots=True)
 class Opportunity:
-    """One mechanism that holds compute back. `ceiling` is speed-up if it vanished entirely."""
+    """One mechanism that holds compute back.
+
+    `ceiling` is the speed-up if it vanished entirely; None where a percentage would mislead.
+    """
 
     id: str
     title: str
     mechanism: Statement
     time: Quantity
     step_share: float
-    ceiling: Quantity
+    ceiling: Quantity | None
     evidence: tuple[Statement, ...]
     see: tuple[str, ...]
     what_to_try: tuple[str, ...]

@@ -17,6 +17,9 @@ Row = dict[str, Any]
 # Below this share of the step nothing is called a finding.
 THRESHOLD = 0.01
 
+# With less compute than this a ceiling is thousands of percent, which nobody can act on.
+COMPUTE_FLOOR = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -65,6 +68,11 @@ class Facts:
     def usual(self) -> str:
         """The window that stands for a rank, in a sentence."""
         return "median step" if self.projection == "device" else "capture"
+
+    @property
+    def has_ceiling(self) -> bool:
+        """Whether a speed-up in percent says something: of a step, and one that computes."""
+        return self.projection == "device" and self.top["compute_share"] >= COMPUTE_FLOOR
 
     @property
     def is_inferred(self) -> bool:

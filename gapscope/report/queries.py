@@ -396,7 +396,9 @@ SELECT
     max(dur_ns) AS max_ns,
     max(dur_ns) / sum(dur_ns) AS max_share,
     count(*) FILTER (WHERE dur_ns < 30000)::BIGINT AS short_count,
-    coalesce(sum(dur_ns) FILTER (WHERE dur_ns < 30000), 0)::BIGINT AS short_ns
+    coalesce(sum(dur_ns) FILTER (WHERE dur_ns < 30000), 0)::BIGINT AS short_ns,
+    count(*) FILTER (WHERE dur_ns > 1000000)::BIGINT AS long_count,
+    coalesce(sum(dur_ns) FILTER (WHERE dur_ns > 1000000), 0)::BIGINT AS long_ns
 FROM v1.absent_piece
 WHERE {window.where}
 GROUP BY absent_class

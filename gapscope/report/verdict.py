@@ -49,7 +49,7 @@ def blocking_bound(facts: Facts) -> tuple[str, str]:
             "Blocking is a lower bound: the capture records no stream wait that could be "
             "followed to its producer, and such waiting counts as stalled."
         )
-    if wait is not None and doubts:
+    if wait is not None and doubts and wait["unresolved_count"]:
         return "lower", (
             f"Blocking is a lower bound: {wait['unresolved_count']:,} of "
             f"{wait['wait_count']:,} stream waits ({value(wait['unresolved_share'], 'share')}) "
@@ -162,8 +162,7 @@ def _refusal(facts: Facts) -> Statement | None:
     if not any(row["op_count"] for row in facts.op_counts):
         return Statement(
             "No verdict: the capture holds no device activity, so there is nothing to budget. "
-            "Capture CUDA as well: `nsys profile -t cuda,nvtx`, or `ProfilerActivity.CUDA` for the "
-            "PyTorch profiler.",
+            + _capture_hint(facts),
             "capture",
         )
     failed = [row for row in facts.quality if row["status"] == "fail" and concerns(facts, row)]
@@ -177,12 +176,32 @@ def _refusal(facts: Facts) -> Statement | None:
     return None
 
 
+def _capture_hint(facts: Facts) -> str:
+    formats = {row["source_format"] for row in facts.ranks}
+    if formats == {"nsys"}:
+        return "Capture CUDA as well: `nsys profile -t cuda,nvtx`."
+    if formats == {"kineto"}:
+        return "Capture the device as well: `ProfilerActivity.CUDA` (ROCm too) in `activities`."
+    return "Capture the device as well: `nsys profile -t cuda,nvtx`, or `ProfilerActivity.CUDA`."
+
+
+def _counted(facts: Facts) -> str:
+    """`all 3 steps counted`, or which are not and why; of the rank in focus."""
+    own = [row for row in facts.steps if row["rank"] == facts.at.rank]
+    out = [row for row in own if row["boundary"]]
+    if not out:
+        count = "the one step" if len(own) == 1 else f"all {len(own):,} steps"
+        return f"{count} counted"
+    why = "; ".join(f"step {row['step_id']}: {row['boundary']}" for row in out[:3])
+    rest = f"; {len(out) - 3:,} more" if len(out) > 3 else ""
+    return f"{len(own) - len(out):,} of {plural(len(own), 'step')} counted ({why}{rest})"
+
+
 def _basis(facts: Facts) -> Statement:
     if facts.projection == "device":
-        count = facts.top["step_count"]
         return Statement(
-            f"Device projection, {plural(count, 'step')} outside the boundary. The parts are those "
-            f"of the median step, {facts.at.step_id}, and close to the nanosecond.",
+            f"Device time, {_counted(facts)}. The parts are those of the median step, "
+            f"{facts.at.step_id}, and sum to it exactly.",
             "window",
         )
     if facts.steps:
@@ -191,7 +210,8 @@ def _basis(facts: Facts) -> Statement:
         why = "no step was recognised"
     return Statement(
         f"These are figures of the whole capture, because {why}: warm-up and whatever lies between "
-        "steps are in them. Name the range that wraps a step with `gapscope ingest --steps`.",
+        "steps are in them. Name the range that wraps a step, as a regular expression that its "
+        "whole text matches: `gapscope ingest --steps 'train_step'`.",
         "window",
     )
 
@@ -264,6 +284,14 @@ def _findings(opportunities: tuple[Opportunity, ...], facts: Facts) -> list[Stat
             )
         ]
     top = opportunities[0]
+    if top.ceiling is None:
+        return [
+            Statement(
+                f"Largest part without compute: {top.title}, {text(top.time)}, "
+                f"{value(top.step_share, 'share')} of the {facts.noun}.",
+                "split",
+            )
+        ]
     return [
         Statement(
             f"Largest ceiling: {top.title}, at most {ceiling_text(top.ceiling)} if that time "
@@ -275,9 +303,7 @@ def _findings(opportunities: tuple[Opportunity, ...], facts: Facts) -> list[Stat
 
 
 def ceiling_text(ceiling: Quantity) -> str:
-    """`+35.1 % steps per second (n=3, ...)`, or words where no compute would be left."""
-    if ceiling.value is None:
-        return "without limit (nothing else is in the window)"
+    """`+35.1 % throughput (n=3, ...)`."""
     return f"+{text(ceiling)} throughput"
 
 

@@ -93,7 +93,8 @@
       return {
         type: "bar", orientation: "h", name: entry.label, width: 0.78,
         y: marks.map((m) => data.rows.length - 1 - m[0]), base: marks.map((m) => scaled(m[3])), x: marks.map((m) => scaled(m[4])),
-        marker: { color: entry.color, line: { width: 0 } }, hoverinfo: "text",
+        // Opaque bars below a pixel would be widened to one, and many of them would fill the row.
+        marker: { color: `${entry.color}fd`, line: { width: 0 } }, hoverinfo: "text",
         hovertext: marks.map((m) => {
           const many = m[5] > 1 ? `<br>${m[5]} items, together ${time(m[6])}; longest:` : "";
           return `<b>${plain(entry.label)}</b>, ${plain(data.rows[m[0]])}<br>${time(m[3])} to ${time(m[3] + m[4])} (${time(m[4])})${many}<br>${wrapped(data.names[m[2]])}`;

@@ -583,6 +583,26 @@ def test_minimal_schema(tmp_path: Path, read: Read) -> None:
     assert {"missing_clock", "missing_range", "event_edges"} <= set(result.quality())
 
 
+def test_sync_records_belong_to_the_device_of_their_context(tmp_path: Path, read: Read) -> None:
+    """Nsight Systems 2025.3 writes device 0 into the sync records of every process."""
+    sync = {"start": 5, "end": 6, "deviceId": 0, "streamId": 7, "syncType": 2, "eventId": 1}
+    record = {"deviceId": 0, "streamId": 7, "eventId": 1, "eventSyncId": 9, "correlationId": 3}
+    second = {"contextId": 2, "globalPid": global_pid(8)}
+    tables = full_export()
+    tables["CUPTI_ACTIVITY_KIND_KERNEL"] = [
+        kernel(1, 2, pid=7),
+        kernel(1, 2, pid=8, deviceId=1, contextId=2),
+    ]
+    tables["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"] = [
+        {**sync, "correlationId": 4, "eventSyncId": 9, "contextId": 1, "globalPid": global_pid(7)},
+        {**sync, "correlationId": 4, "eventSyncId": 9, **second},
+    ]
+    tables["CUPTI_ACTIVITY_KIND_CUDA_EVENT"] = [{**record, **second}]
+    result = read(write_sqlite(tmp_path / "two.sqlite", tables))
+    assert result.column("stream_wait", "device") == [0, 1]
+    assert result.column("event_record", "device") == [1]
+
+
 def test_two_processes_get_no_rank_from_the_launcher(tmp_path: Path, read: Read) -> None:
     tables = full_export()
     tables["CUPTI_ACTIVITY_KIND_KERNEL"] = [

@@ -16,6 +16,7 @@ STEP = 100 * US
 RUN_TABLES = {
     "run_option": "name VARCHAR, value VARCHAR",
     "audit_result": "rank BIGINT, audit_name VARCHAR, failed_count BIGINT",
+    "ingest_note": "check_name VARCHAR, status VARCHAR, detail VARCHAR, forbids VARCHAR",
 }
 
 
