@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _STEP_COLUMNS = (
     Column("rank", "rank", "id"),
     Column("step_id", "step", "id"),
-    Column("label", "label", "code"),
     Column("step_ns", "step time", "ns"),
     Column("compute_ns", "compute", "ns", "union of compute kernels and opaque graphs"),
     Column("launch_starved_ns", "launch-starved", "ns", "the next compute op was not issued yet"),
@@ -30,6 +29,7 @@ _STEP_COLUMNS = (
     Column("copy_ns", "copies", "ns", "union of memory copies"),
     Column("busy_ns", "device busy", "ns", "union of all device ops"),
     Column("idle_ns", "device idle", "ns", "step minus device busy"),
+    Column("label", "label", "code"),
     Column("boundary", "boundary", "text", "why a step stays out of medians and verdicts"),
 )
 

@@ -19,7 +19,8 @@ _AMD = re.compile(r"\bamd\b|instinct|radeon|\bgfx\d", re.IGNORECASE)
 
 # From this share of a class on, one piece is the finding.
 _ONE_PIECE = 0.8
-# Pieces this long, as in `queries.pieces`, come from the host or from another op, not from the cost of a start.
+# Pieces this long (as in `queries.pieces`) come from the host or from another op, not from what a
+# start costs.
 _LONG_NS = 1_000_000
 # Starts and ends of ops that follow each other differ by about this much.
 _GRAIN_NS = 1_000

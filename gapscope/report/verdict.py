@@ -200,8 +200,8 @@ def _counted(facts: Facts) -> str:
 def _basis(facts: Facts) -> Statement:
     if facts.projection == "device":
         return Statement(
-            f"Device time, {_counted(facts)}. The parts are those of the median step, "
-            f"{facts.at.step_id}, and sum to it exactly.",
+            f"Device time, {_counted(facts)}. The parts are those of step "
+            f"{facts.at.step_id}, the median one, and sum to it exactly.",
             "window",
         )
     if facts.steps:

@@ -108,7 +108,7 @@ def test_tables_sort_by_value(visit: Visit) -> None:
     page.locator("#steps thead button", has_text="launch-starved").click()
     head = page.locator("#steps thead th", has_text="launch-starved")
     assert head.get_attribute("aria-sort") == "descending"
-    cells = page.locator("#steps tbody tr td:nth-child(6)")
+    cells = page.locator("#steps tbody tr td:nth-child(5)")
     shown = [float(cell.get_attribute("data-v")) for cell in cells.all()]
     assert shown == sorted(shown, reverse=True)
 

@@ -220,7 +220,7 @@ def test_copies_that_hold_the_stream_are_not_called_cpu_bound() -> None:
     document = build(made.run())
     said = " ".join(statement.text for statement in document.verdict.statements)
     assert "Copy-bound, not CPU-bound" in said
-    assert "HtoD (pinned to device memory): 1 copy, 23.84 MiB at 27.78 GB/s" in said
+    assert "HtoD (pinned to device memory): 1 copy, 25.00 MB at 27.78 GB/s" in said
     assert document.opportunities[0].title == "blocking: compute waits for copies"
 
 

@@ -221,14 +221,15 @@ def test_summary_is_three_lines(document: Document) -> None:
     assert text.summary(document).splitlines() == [
         "gapscope: step 100.0 us (n=3, 98.00-100.0), compute 64.00 us, rank 1 (2 captured)",
         (
-            "gapscope: without compute: launch-starved 6.00 us, blocking 20.00 us, stalled 10.00 us, "
-            "tail 0 us; blocking is an upper bound"
+            "gapscope: no compute: launch-starved 6.00 us, blocking <= 20.00 us, stalled 10.00 us, "
+            "tail 0 us"
         ),
         (
-            "gapscope: top: blocking: compute waits for communication (ceiling +25.0 % (n=3, "
-            "25.0-25.6)); capture quality: 0 fail, 0 warn"
+            "gapscope: top: blocking: compute waits for communication (<= +25.0 %); "
+            "quality: 0 fail, 0 warn"
         ),
     ]
+    assert max(map(len, text.summary(document).splitlines())) <= 100
 
 
 def _luminance(color: str) -> float:
@@ -260,3 +261,47 @@ def test_text_contrast_is_aa(theme: int, ink: str, paper: str) -> None:
     colors = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", blocks[theme]))
     light, dark = sorted((_luminance(colors[ink]), _luminance(colors[paper])), reverse=True)
     assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_control_characters_reach_no_output() -> None:
+    made = two_ranks()
+    made.con.execute("UPDATE v1.name SET name = ? WHERE name = 'my_gemm'", ["\x1b[31m\u202egemm"])
+    document = build(made.run())
+    for rendered in (
+        html.render(document),
+        markdown.render(document),
+        text.render(document),
+        json_renderer.render(document),
+    ):
+        assert "\x1b" not in rendered
+        assert "\u202e" not in rendered
+        assert "\\u001b" not in rendered
+    assert "\\x1b[31m" in html.render(document)
+
+
+def test_unmatched_kernels_are_named_everywhere() -> None:
+    made = two_ranks()
+    made.con.execute("UPDATE v1.name SET name = 'odd_thing' WHERE name = 'other_gemm'")
+    document = build(made.run())
+    for rendered in (html.render(document), markdown.render(document), text.render(document)):
+        assert "No classification rule knew 1 kernel name" in rendered.replace("\xa0", " ")
+        assert "odd_thing" in rendered
+
+
+def test_text_and_markdown_refer_only_to_what_they_hold(document: Document) -> None:
+    rendered = markdown.render(document)
+    assert [f"## {n}." in rendered for n in range(1, 7)] == [True] * 6
+    assert rendered.count("```sql") == 1
+    assert "in section 3" not in rendered
+    assert "in section 3" not in text.render(document)
+
+
+def test_claims_are_numbered_marks(document: Document) -> None:
+    page = html.render(document, charts=False)
+    assert "how known" not in page
+    order = [claim.id for claim in document.claims]
+    number = order.index("split") + 1
+    assert (
+        f'<a class="why" href="#claim-split" aria-label="claim {number}: how this is known"' in page
+    )
+    assert ">Compute-absent pieces, step 1 of rank 1</a>" in page

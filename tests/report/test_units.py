@@ -19,7 +19,9 @@ from gapscope import units
         (0.0002, "share", "0.02 %"),
         (28.515, "share", "2,851.5 %"),
         (0.0, "share", "0.0 %"),
-        (1536, "B", "1.50 KiB"),
+        (1536, "B", "1.54 kB"),
+        (25_480_000_000, "B", "25.48 GB"),
+        (3.1e-7, "share", "<0.01 %"),
         (27.66, "GB/s", "27.66 GB/s"),
         (1234567, "count", "1,234,567"),
     ],
@@ -50,3 +52,7 @@ def test_listed() -> None:
 def test_plural() -> None:
     assert units.plural(1, "step") == "1 step"
     assert units.plural(1200, "copy", "copies") == "1,200 copies"
+
+
+def test_plain_writes_out_what_steers_a_terminal() -> None:
+    assert units.plain("a\x1b[31mb\u202ec\td\n") == "a\\x1b[31mb\\u202ec\td\n"
