@@ -11,7 +11,6 @@ from gapscope.errors import GapscopeError
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
-    from typing_extensions import Self
 
     from gapscope.report.document import Document
 
@@ -33,7 +32,7 @@ class Run:
         self.manifest = manifest
         self._connection = connection
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Run:  # noqa: PYI034 -- typing has Self from Python 3.11 on
         return self
 
     def __exit__(self, *exc: object) -> None:

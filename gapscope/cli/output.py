@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -13,9 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gapscope.errors import GapscopeError
-
-# Control characters but tab and line end, and what reverses the order of text.
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+from gapscope.units import plain
 
 # Text in a table is not squeezed below this.
 _NARROWEST = 12
@@ -43,14 +40,6 @@ def screen_width() -> int | None:
     An exported COLUMNS asks for a width, terminal or not.
     """
     return width() if sys.stdout.isatty() or os.environ.get("COLUMNS") else None
-
-
-def plain(text: str) -> str:
-    r"""The text with characters that could steer a terminal written out, as `\x1b`.
-
-    Names in captures and files are not ours: they may hold any character.
-    """
-    return _STEERING.sub(_written_out, text)
 
 
 def data(text: str) -> None:
@@ -161,11 +150,6 @@ def _encodable(text: str, stream: Any) -> str:
     """The text with what the stream cannot encode (names that are no UTF-8) written out."""
     encoding = stream.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
-
-
-def _written_out(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def _painted(text: str, colour: str) -> str:

@@ -18,6 +18,7 @@ import typer
 from gapscope.cli import output
 from gapscope.cli.options import DEFAULT_RUN, RunArgument
 from gapscope.errors import GapscopeError
+from gapscope.units import plain
 
 if TYPE_CHECKING:
     from gapscope.run import Run
@@ -150,7 +151,7 @@ def _print(header: tuple[str, ...], rows: Any, format_: RowFormat) -> None:
     elif format_ is RowFormat.MARKDOWN:
         output.data("| " + " | ".join(header) + " |\n|" + " --- |" * len(header))
         for row in rows:
-            cells = ("" if cell is None else output.plain(str(cell)) for cell in row)
+            cells = ("" if cell is None else plain(str(cell)) for cell in row)
             output.data("| " + " | ".join(_markdown_cell(cell) for cell in cells) + " |")
     else:
         # Only a screen cuts text: whatever reads a pipe gets everything.
