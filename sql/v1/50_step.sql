@@ -78,15 +78,24 @@ flushed AS (
 ),
 
 -- First step, compared between ranks of one job: same world size, same kind of device and of capture.
-first_step AS (
+first_length AS (
     SELECT
         p.rank,
-        max(p.device_end_ns - p.device_start_ns) OVER job
-        > 1.1 * min(p.device_end_ns - p.device_start_ns) OVER job AS differs
+        p.device_end_ns - p.device_start_ns AS length_ns,
+        r.world_size,
+        r.device_name,
+        r.source_format
     FROM paired AS p
     LEFT JOIN v1.rank AS r ON p.rank = r.rank
     WHERE p.step_id = 0 AND p.device_end_ns > p.device_start_ns
-    WINDOW job AS (PARTITION BY r.world_size, r.device_name, r.source_format)
+),
+
+first_step AS (
+    SELECT
+        rank,
+        max(length_ns) OVER job > 1.1 * min(length_ns) OVER job AS differs
+    FROM first_length
+    WINDOW job AS (PARTITION BY world_size, device_name, source_format)
 ),
 
 warming AS (

@@ -90,6 +90,12 @@ anchor AS (
     GROUP BY rank, source
 ),
 
+named AS (
+    SELECT rank
+    FROM anchor
+    WHERE source = 'user'
+),
+
 chosen AS (
     SELECT *
     FROM anchor
@@ -230,7 +236,7 @@ SELECT
     'times of the steps that were named' AS forbids
 FROM ranked AS k
 INNER JOIN v1.run_option AS o ON o.name = 'steps'
-WHERE k.rank NOT IN (SELECT a.rank FROM anchor AS a WHERE a.source = 'user')
+WHERE k.rank NOT IN (SELECT a.rank FROM named AS a)
 UNION ALL
 SELECT
     s.rank,

@@ -94,7 +94,12 @@ whole_run AS (
         'fail' AS status,
         concat_ws(
             '; ',
-            CASE WHEN count(DISTINCT world_size) > 1 THEN 'world sizes ' || string_agg(DISTINCT world_size::VARCHAR, ', ' ORDER BY world_size::VARCHAR) END,
+            CASE
+                WHEN count(DISTINCT world_size) > 1
+                    THEN
+                        'world sizes '
+                        || string_agg(DISTINCT world_size::VARCHAR, ', ' ORDER BY world_size::VARCHAR)
+            END,
             CASE WHEN max(clock_base_ns) - min(clock_base_ns) > 86400000000000 THEN 'captured more than a day apart' END
         ) || ': these captures are not of one job' AS detail,
         'anything that compares or sums ranks' AS forbids
