@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 512 << 10
 # Largest stretch of text that is held while looking for the end of one event.
 LIMIT_BYTES = 64 << 20
 GZIP_MAGIC = b"\x1f\x8b"
