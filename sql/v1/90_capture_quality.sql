@@ -1,7 +1,7 @@
 -- view:       v1.capture_quality
 -- purpose:    What the capture can and cannot support: the readers' notes and checks over the rows.
 -- grain:      rank, check_name
--- depends-on: v1.source_quality, v1.rank, v1.rank_quality, v1.step, v1.audit_result, v1.ingest_note
+-- depends-on: v1.source_quality, v1.rank, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note
 -- materialise: run
 -- since:      1
 -- columns:
@@ -11,7 +11,17 @@
 --   detail      VARCHAR  -  What was seen, with counts.
 --   forbids     VARCHAR  -  What cannot be said because of it; NULL when nothing.
 CREATE OR REPLACE VIEW v1.capture_quality AS
-WITH boundary AS (
+-- When each rank was captured, in Unix time: a base alone says nothing, for Kineto's is the same for months.
+WITH captured AS (
+    SELECT
+        r.rank,
+        r.world_size,
+        r.clock_base_ns + w.start_ns AS at_ns
+    FROM v1.rank AS r
+    LEFT JOIN v1.step_window AS w ON r.rank = w.rank AND w.projection = 'capture'
+),
+
+boundary AS (
     SELECT
         rank,
         count(*) AS step_count,
@@ -100,11 +110,11 @@ whole_run AS (
                         'world sizes '
                         || string_agg(DISTINCT world_size::VARCHAR, ', ' ORDER BY world_size::VARCHAR)
             END,
-            CASE WHEN max(clock_base_ns) - min(clock_base_ns) > 86400000000000 THEN 'captured more than a day apart' END
+            CASE WHEN max(at_ns) - min(at_ns) > 86400000000000 THEN 'captured more than a day apart' END
         ) || ': these captures are not of one job' AS detail,
         'anything that compares or sums ranks' AS forbids
-    FROM v1.rank
-    HAVING count(DISTINCT world_size) > 1 OR max(clock_base_ns) - min(clock_base_ns) > 86400000000000
+    FROM captured
+    HAVING count(DISTINCT world_size) > 1 OR max(at_ns) - min(at_ns) > 86400000000000
     UNION ALL
     SELECT
         'clock_alignment' AS check_name,
