@@ -299,8 +299,13 @@ def test_demo_makes_both_results_and_may_be_typed_again(gapscope, tmp_path):
     first = gapscope("demo", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert first.stdout == "gapscope-demo.run\ngapscope-demo-report.html\n"
-    assert "next: " in first.stderr
-    assert all(len(line) <= 80 for line in first.stderr.splitlines())
+    talk, commands = first.stderr.split("next: ")
+    assert all(len(line) <= 80 for line in talk.splitlines())
+    # A command to type is never broken, however long the path of the environment is.
+    assert [line.split()[-2:] for line in commands.splitlines()[1:3]] == [
+        ["steps", "gapscope-demo.run"],
+        ["ingest", "TRACES/"],
+    ]
     again = gapscope("demo", "--json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "replacing `gapscope-demo.run`" in again.stderr
