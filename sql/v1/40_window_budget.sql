@@ -223,15 +223,27 @@ at_edge AS (
         )
 ),
 
--- A window sees the gap that is open at its start from there on, and ends with its tail.
--- Gaps that close inside are all those closed before its end, less those closed before its start.
-window_edge AS (
+-- Materialised, or DuckDB 1.4 pairs every start with every end of a rank before it looks at the windows.
+opened AS MATERIALIZED (
     SELECT
-        w.rank,
         w.step_id,
         w.projection,
         w.start_ns,
         w.end_ns,
+        e.*
+    FROM v1.step_window AS w
+    INNER JOIN at_edge AS e ON w.rank = e.rank AND w.start_ns = e.at_ns
+),
+
+-- A window sees the gap that is open at its start from there on, and ends with its tail.
+-- Gaps that close inside are all those closed before its end, less those closed before its start.
+window_edge AS (
+    SELECT
+        a.rank,
+        a.step_id,
+        a.projection,
+        a.start_ns,
+        a.end_ns,
         b.busy_ns - a.busy_ns AS busy_ns,
         b.compute_ns - a.compute_ns AS compute_ns,
         b.noncomm_ns - a.noncomm_ns AS noncomm_ns,
@@ -242,19 +254,18 @@ window_edge AS (
         b.blocked_ns - a.blocked_ns AS blocked_ns,
         b.stalled_ns - a.stalled_ns AS stalled_ns,
         greatest(
-            w.end_ns - greatest(coalesce(b.compute_until, w.start_ns), w.start_ns), 0
+            a.end_ns - greatest(coalesce(b.compute_until, a.start_ns), a.start_ns), 0
         ) AS tail_ns,
         -- The gap open at the start, when it closes inside the window.
         coalesce(
-            coalesce(a.compute_until, a.at_ns - 1) < w.start_ns AND a.next_end_ns < w.end_ns, FALSE
+            coalesce(a.compute_until, a.at_ns - 1) < a.start_ns AND a.next_end_ns < a.end_ns, FALSE
         ) AS opens_in_gap,
         a.compute_until AS open_start_ns,
         a.next_end_ns AS open_end_ns,
         a.next_starved_until_ns AS open_starved_until_ns,
         a.next_blocked_until_ns AS open_blocked_until_ns
-    FROM v1.step_window AS w
-    INNER JOIN at_edge AS a ON w.rank = a.rank AND w.start_ns = a.at_ns
-    INNER JOIN at_edge AS b ON w.rank = b.rank AND w.end_ns = b.at_ns
+    FROM opened AS a
+    INNER JOIN at_edge AS b ON a.rank = b.rank AND a.end_ns = b.at_ns
 ),
 
 -- Of that gap the sums hold [its start, its end); the window holds [window start, its end).
