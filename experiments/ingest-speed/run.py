@@ -6,6 +6,7 @@ one run. Usage:
     run.py kineto TRACE.json.gz [REPETITIONS]   against gunzip + json.load of the same file
     run.py nsys EXPORT.sqlite [REPETITIONS]     against ADBC reading the same tables into Arrow
     run.py growth TRACE.json.gz [REPETITIONS]   ten copies of the events against one
+    run.py help - [REPETITIONS]                 `gapscope --help` against a bare interpreter
 """
 
 from __future__ import annotations
@@ -124,6 +125,11 @@ def main() -> None:
             commands = {
                 "adbc": [sys.executable, "-c", ADBC, str(source)],
                 "gapscope ingest": [*ingest, str(source)],
+            }
+        elif kind == "help":
+            commands = {
+                "python": [sys.executable, "-c", "pass"],
+                "gapscope --help": [sys.executable, "-m", "gapscope", "--help"],
             }
         else:
             ten_times(source, scratch / "ten.json.gz")

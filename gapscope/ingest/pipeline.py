@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -207,7 +208,7 @@ def _stage_all(
     if workers == 1:
         for source, target in zip(found, targets, strict=True):
             report = None if progress is None else _byte_progress(progress, source.label)
-            keep(source, lambda s=source, t=target, r=report: stage(s, t, r))  # type: ignore[misc]
+            keep(source, functools.partial(stage, source, target, report))
     else:
         with worker_pool(workers) as pool:
             jobs = {

@@ -95,7 +95,7 @@ def _asset(name: str) -> Markup:
             f"`reports/assets/{name}` could close the element that holds it",
             "reinstall: `pip install --force-reinstall gapscope`",
         )
-    return Markup(text)  # noqa: S704  # our own file, checked above
+    return Markup(text)
 
 
 @lru_cache(maxsize=1)
@@ -142,14 +142,14 @@ def svg(figure: Figure) -> Markup:
     text = figures.gantt_svg(figure) if isinstance(figure, Gantt) else ""
     if isinstance(figure, HeatMap):
         text = figures.heat_svg(figure)
-    return Markup(text)  # noqa: S704
+    return Markup(text)
 
 
 def bar(item: Bar, figure: Waterfall) -> Markup:
     """The bar of one row of a waterfall's table."""
     from markupsafe import Markup
 
-    return Markup(figures.bar_svg(item, figure))  # noqa: S704
+    return Markup(figures.bar_svg(item, figure))
 
 
 def quantity(amount: Quantity) -> str:
@@ -169,10 +169,10 @@ def code(name: str) -> Markup:
     from markupsafe import Markup
 
     if len(name) <= _SHORT_NAME:
-        return Markup(f'<code class="short">{escape(name)}</code>')  # noqa: S704
+        return Markup(f'<code class="short">{escape(name)}</code>')
     if len(name) <= _LONG_NAME:
-        return Markup(f"<code>{_breakable(name)}</code>")  # noqa: S704
-    return Markup(  # noqa: S704
+        return Markup(f"<code>{_breakable(name)}</code>")
+    return Markup(
         f'<details class="name"><summary><code>{_breakable(name[:90])}…</code></summary>'
         f"<code>{_breakable(name)}</code></details>"
     )
@@ -184,8 +184,8 @@ def rich(text: str) -> Markup:
 
     parts = _UNIT.sub("\u00a0", text).split("`")
     if len(parts) % 2 == 0:
-        return Markup(escape(text))  # noqa: S704
-    return Markup(  # noqa: S704
+        return Markup(escape(text))
+    return Markup(
         "".join(
             f"<code>{_breakable(part)}</code>" if index % 2 else escape(part)
             for index, part in enumerate(parts)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -45,23 +43,6 @@ def test_help_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "HEAVY []"
-
-
-def test_help_is_fast(gapscope):
-    """200 ms on an idle machine; the bound allows for a busy one by comparing with bare Python."""
-
-    def best(arguments: list[str]) -> float:
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            subprocess.run(arguments, capture_output=True, check=True)
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    bare = best([sys.executable, "-c", "pass"])
-    help_ = best([sys.executable, "-m", "gapscope", "--help"])
-    assert help_ <= max(0.2, 12 * bare), f"{help_:.3f} s, bare interpreter {bare:.3f} s"
-    assert statistics.fmean([bare, help_]) < 5
 
 
 def test_version_line_names_every_versioned_surface(gapscope):
