@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from gapscope.schema.catalog import NATIVE_TABLES
+from gapscope.schema.results import RESULT_TABLES
 from gapscope.schema.tables import TABLES, Column, Table
 from gapscope.schema.views import SQL_VERSION, View, all_views
 
@@ -164,6 +165,11 @@ def render() -> str:
     parts += [_view(view) for view in _in_file_order()]
     parts += ["## Canonical tables\n", _index([(t.name, t.doc) for t in TABLES.values()])]
     parts += [_table(table, of_rank=True) for table in TABLES.values()]
+    parts += [
+        "## Results of the model\n",
+        _index([(t.name, t.doc) for t in RESULT_TABLES.values()]),
+    ]
+    parts += [_table(table, of_rank=False) for table in RESULT_TABLES.values()]
     parts += ["## Tables of the run\n"]
     parts += [_table(table, of_rank=False) for table in _RUN_TABLES]
     return "\n".join(parts)

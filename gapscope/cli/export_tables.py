@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gapscope.errors import GapscopeError
 from gapscope.render.redact import Redactor
 from gapscope.schema.catalog import RUN_TABLES, STORAGE_VERSION
+from gapscope.schema.results import RESULT_TABLES
 from gapscope.schema.tables import TABLES, Column
 from gapscope.schema.views import all_views
 
@@ -62,7 +63,8 @@ def export(run: Run, path: Path, form: str, redact: frozenset[str]) -> dict[str,
 def _relations() -> dict[str, tuple[str, str, tuple[Column, ...]]]:
     """Name to grain, meaning and columns of everything that a run contains."""
     relations: dict[str, tuple[str, str, tuple[Column, ...]]] = {
-        table.name: (table.grain, table.doc, table.columns) for table in TABLES.values()
+        table.name: (table.grain, table.doc, table.columns)
+        for table in (*TABLES.values(), *RESULT_TABLES.values())
     }
     for view in all_views():
         relations[view.short_name] = (", ".join(view.grain), view.purpose, view.columns)

@@ -87,21 +87,26 @@ def sql(
 
 
 def _relations() -> list[tuple[str, str, str]]:
+    from gapscope.schema.results import RESULT_TABLES
     from gapscope.schema.tables import TABLES
     from gapscope.schema.views import all_views
 
     views = sorted(all_views(), key=lambda view: view.name)
     return [
         *((view.name, "view", view.purpose) for view in views),
-        *((f"v1.{table.name}", "table", table.doc) for table in TABLES.values()),
+        *(
+            (f"v1.{table.name}", "table", table.doc)
+            for table in (*TABLES.values(), *RESULT_TABLES.values())
+        ),
     ]
 
 
 def _described(name: str) -> str:
+    from gapscope.schema.results import RESULT_TABLES
     from gapscope.schema.tables import TABLES
     from gapscope.schema.views import view_named
 
-    table = TABLES.get(name.removeprefix("v1."))
+    table = {**TABLES, **RESULT_TABLES}.get(name.removeprefix("v1."))
     if table is not None:
         columns = table.columns
         head = (f"v1.{table.name} (table)", table.doc, f"grain: {table.grain}")

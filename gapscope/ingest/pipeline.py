@@ -235,7 +235,8 @@ def _derive_all(
     memory_limit: str | None,
     progress: Progress | None,
 ) -> None:
-    from gapscope.schema.catalog import create
+    from gapscope.model.analyse import analyse
+    from gapscope.schema.catalog import create, opened
     from gapscope.schema.derive import derive_rank
 
     cores = os.cpu_count() or 1
@@ -259,6 +260,10 @@ def _derive_all(
                     progress("views", done, len(ranks))
     audits.sort()
     create(work, out.absolute(), options, audits, notes, cores, memory_limit)
+    if progress is not None:
+        progress("model", 0, 1)
+    with opened(work, cores, memory_limit) as con:
+        analyse(con)
 
 
 def _completed(jobs: dict[Future[_T], Any]) -> Iterator[Future[_T]]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gapscope.errors import GapscopeError
+from gapscope.schema.results import RESULT_TABLES
 from gapscope.schema.tables import TABLES, Table
 from gapscope.schema.views import SQL_VERSION, View, all_views, comment, install
 
@@ -57,7 +60,8 @@ def run_level(view: View, views: dict[str, View]) -> bool:
     """Whether a view needs all ranks: it, or something it depends on, is a table of the run."""
     if view.materialise == "run":
         return True
-    if "v1.audit_result" in view.depends_on:
+    results = {f"v1.{name}" for name in (*RESULT_TABLES, "audit_result")}
+    if not results.isdisjoint(view.depends_on):
         return True
     return any(run_level(views[name], views) for name in view.depends_on if name in views)
 
@@ -100,6 +104,8 @@ def create(
             con.executemany("INSERT INTO v1.audit_result VALUES (?, ?, ?, ?)", audits)
         for table in TABLES.values():
             _install_table(con, table, final_location)
+        for table in RESULT_TABLES.values():
+            _install_result(con, table)
         views = {view.name: view for view in all_views()}
         for view in all_views():
             at = view.name
@@ -116,13 +122,37 @@ def create(
                 if results:
                     con.executemany("INSERT INTO v1.audit_result VALUES (?, ?, ?, ?)", results)
             comment(con, view, "TABLE" if view.materialise == "run" else "VIEW")
-        for name in [*TABLES, *RUN_TABLES, *(view.short_name for view in all_views())]:
+        for name in [
+            *TABLES,
+            *RESULT_TABLES,
+            *RUN_TABLES,
+            *(view.short_name for view in all_views()),
+        ]:
             con.execute(f'CREATE VIEW main."{name}" AS FROM {SQL_VERSION}."{name}"')
         con.execute("COMMIT")
         con.execute("USE memory")
         con.execute("DETACH run")
     except duckdb.DataError as error:
         raise impossible("the run", at, error) from error
+    finally:
+        con.close()
+
+
+@contextlib.contextmanager
+def opened(
+    run_directory: Path, threads: int, memory_limit: str | None
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An unfinished run, open for writing in the same storage version."""
+    import duckdb
+
+    con = duckdb.connect()
+    try:
+        configure(con, threads, memory_limit, run_directory / "spill")
+        database = quoted(run_directory / "run.duckdb")
+        con.execute(f"ATTACH {database} AS run (STORAGE_VERSION '{STORAGE_VERSION}')")
+        con.execute("USE run")
+        con.execute(f"SET VARIABLE gapscope_run = {quoted(run_directory)}")
+        yield con
     finally:
         con.close()
 
@@ -173,6 +203,17 @@ def _install_table(con: duckdb.DuckDBPyConnection, table: Table, location: Path)
     source = _parquet("data", table.name, location)
     query = f"SELECT {_RANK_OF_FILE} AS rank, {columns(table)} FROM {source}"
     con.execute(f'CREATE OR REPLACE {kind} v1."{table.name}" AS {query}')
+    _describe(con, table, kind)
+
+
+def _install_result(con: duckdb.DuckDBPyConnection, table: Table) -> None:
+    """An empty table that the model fills."""
+    listed = ", ".join(f'"{column.name}" {column.type}' for column in table.columns)
+    con.execute(f'CREATE TABLE v1."{table.name}" ({listed})')
+    _describe(con, table, "TABLE")
+
+
+def _describe(con: duckdb.DuckDBPyConnection, table: Table, kind: str) -> None:
     text = f"{table.doc} Grain: {table.grain}.".replace("'", "''")
     statements = [f"COMMENT ON {kind} v1.\"{table.name}\" IS '{text}'"]
     for column in table.columns:

@@ -44,11 +44,13 @@ class Table:
             "INTEGER": pa.int32(),
             "DOUBLE": pa.float64(),
             "VARCHAR": pa.string(),
+            "BOOLEAN": pa.bool_(),
         }
         return pa.schema([pa.field(c.name, types[c.type]) for c in self.columns])
 
 
-def _table(name: str, grain: str, doc: str, text: str) -> Table:
+def table_of(name: str, grain: str, doc: str, text: str) -> Table:
+    """A table whose columns are written one a line: name, type, unit, meaning."""
     columns = []
     for line in text.strip().splitlines():
         column, type_, unit, meaning = line.split(None, 3)
@@ -57,7 +59,7 @@ def _table(name: str, grain: str, doc: str, text: str) -> Table:
 
 
 _TABLES = (
-    _table(
+    table_of(
         "rank",
         "rank",
         "Who was captured, with which tool, and where its rank number comes from.",
@@ -83,7 +85,7 @@ _TABLES = (
         clock_residual_ns BIGINT ns Uncertainty of clock_offset_ns; NULL while unknown.
         """,
     ),
-    _table(
+    table_of(
         "gpu_op",
         "rank, op_id",
         "One row a device activity: kernel, memcpy, memset, or a CUDA graph traced as one record.",
@@ -114,7 +116,7 @@ _TABLES = (
         submitted_ns     BIGINT  ns Time submitted, when the source has it.
         """,
     ),
-    _table(
+    table_of(
         "api_call",
         "rank, call_id",
         "One row a CUDA (or HIP) runtime or driver call.",
@@ -130,7 +132,7 @@ _TABLES = (
         return_code      BIGINT  -  CUDA result; NULL when the source does not carry it.
         """,
     ),
-    _table(
+    table_of(
         "event_record",
         "rank, correlation_id",
         "One row a cudaEventRecord on a stream.",
@@ -145,7 +147,7 @@ _TABLES = (
         record_ns        BIGINT  ns Device timestamp of the event; NULL when not traced.
         """,
     ),
-    _table(
+    table_of(
         "stream_wait",
         "rank, wait_id",
         "One row a cudaStreamWaitEvent.",
@@ -164,7 +166,7 @@ _TABLES = (
         end_ns           BIGINT  ns End of the wait record.
         """,
     ),
-    _table(
+    table_of(
         "host_sync",
         "rank, correlation_id, kind",
         "One row a host-side synchronization (event, stream, context).",
@@ -180,7 +182,7 @@ _TABLES = (
         end_ns           BIGINT  ns End.
         """,
     ),
-    _table(
+    table_of(
         "range",
         "rank, range_id",
         "One row an NVTX range or mark, a record_function range, or its projection on the device.",
@@ -199,7 +201,7 @@ _TABLES = (
         sequence_number  BIGINT  -  Autograd sequence number, linking forward and backward.
         """,
     ),
-    _table(
+    table_of(
         "collective",
         "rank, collective_id",
         "One row a collective call on a rank.",
@@ -222,7 +224,7 @@ _TABLES = (
         op_id            BIGINT  -  Device op of the call, when known.
         """,
     ),
-    _table(
+    table_of(
         "metric_sample",
         "rank, device, ts_ns, name_id",
         "One row a sampled hardware metric.",
@@ -233,7 +235,7 @@ _TABLES = (
         value            DOUBLE  -  Value in the unit of the name.
         """,
     ),
-    _table(
+    table_of(
         "overhead",
         "rank, start_ns, tid, name_id",
         "One row a stretch of time that the profiler itself took.",
@@ -245,7 +247,7 @@ _TABLES = (
         end_ns           BIGINT  ns End.
         """,
     ),
-    _table(
+    table_of(
         "diagnostic",
         "rank, diagnostic_id",
         "One row a message of the capturing tool; paths are replaced by <path>.",
@@ -257,7 +259,7 @@ _TABLES = (
         text             VARCHAR -  Message.
         """,
     ),
-    _table(
+    table_of(
         "clock_anchor",
         "rank, kind, ts_ns",
         "One row a pair of clock readings.",
@@ -267,7 +269,7 @@ _TABLES = (
         value_ns         BIGINT  ns The other clock at ts_ns.
         """,
     ),
-    _table(
+    table_of(
         "process_group",
         "rank, group_name",
         "One row a process group that the rank belongs to.",
@@ -279,7 +281,7 @@ _TABLES = (
         group_ranks      VARCHAR -  Global ranks.
         """,
     ),
-    _table(
+    table_of(
         "stream",
         "rank, device, context, stream",
         "One row a CUDA stream that the source describes.",
@@ -291,7 +293,7 @@ _TABLES = (
         is_default       BIGINT  -  1 for the context's null stream.
         """,
     ),
-    _table(
+    table_of(
         "environment",
         "rank, name",
         "Allow-listed settings known to matter to timing; nothing else of the environment is kept.",
@@ -300,7 +302,7 @@ _TABLES = (
         value            VARCHAR -  Value.
         """,
     ),
-    _table(
+    table_of(
         "source_quality",
         "rank, check_name",
         "One row a thing the reader noticed about its source.",
@@ -311,7 +313,7 @@ _TABLES = (
         forbids          VARCHAR -  What cannot be said because of it; NULL when nothing.
         """,
     ),
-    _table(
+    table_of(
         "name",
         "rank, name_id",
         "Each distinct string of a rank once; name_id is a 63-bit hash, equal across ranks.",

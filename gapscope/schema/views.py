@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gapscope._resources import read_texts
 from gapscope.errors import GapscopeError
+from gapscope.schema.results import RESULT_TABLES
 from gapscope.schema.tables import TABLES, Column
 
 if TYPE_CHECKING:
@@ -94,11 +95,8 @@ def all_views() -> tuple[View, ...]:
     for file, text in read_texts("sql", SQL_VERSION, ".sql").items():
         view = parse_view(file, text)
         parsed[view.name] = view
-    base = {f"v1.{name}" for name in TABLES} | {
-        "v1.run_option",
-        "v1.audit_result",
-        "v1.ingest_note",
-    }
+    of_run = ("run_option", "audit_result", "ingest_note")
+    base = {f"v1.{name}" for name in (*TABLES, *RESULT_TABLES, *of_run)}
     ordered: list[View] = []
     done: set[str] = set(base)
 

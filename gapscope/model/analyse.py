@@ -1,0 +1,375 @@
+"""Run the model over a run and put what it finds back into the run's tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gapscope.model import bound, checks, contention, floors, ladder, queues, replay
+from gapscope.model.checks import Check
+from gapscope.model.classify import classify, structural
+from gapscope.model.load import Batch, load
+from gapscope.model.reasons import NONE, Reasons
+from gapscope.model.rules import fsdp2
+from gapscope.model.store import store
+from gapscope.model.walk import Clock, Piece, Walker
+
+if TYPE_CHECKING:
+    import duckdb
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Int = NDArray[np.int64]
+
+CLASSES = ("R1", "R2", "R3", "H1", "H2", "floor", "unresolved", "carried")
+
+
+@dataclass
+class Results:
+    """Rows by result table, in the order of the table's columns."""
+
+    rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+
+    def add(self, table: str, *rows: tuple[Any, ...]) -> None:
+        self.rows.setdefault(table, []).extend(rows)
+
+    def check(self, found: Iterable[Check]) -> None:
+        for one in found:
+            self.add(
+                "model_check",
+                (
+                    one.name,
+                    one.step,
+                    one.status,
+                    one.measured,
+                    one.allowed,
+                    one.detail,
+                    one.withholds,
+                ),
+            )
+
+
+def analyse(con: duckdb.DuckDBPyConnection) -> None:
+    """Fill the result tables of the run that `con` has open for writing.
+
+    A run that no rule pack fits keeps empty tables and says why in `model_check`.
+    """
+    results = Results()
+    loaded = load(con)
+    if not loaded.batches:
+        results.check(
+            [
+                Check(
+                    "rule_pack",
+                    None,
+                    "info",
+                    None,
+                    None,
+                    _why_no_pack(con, loaded.left_out),
+                    "bound",
+                )
+            ]
+        )
+    for step, reason in loaded.left_out.items():
+        results.check([Check("program", step, "warn", None, None, reason, "bound")])
+    residual = _residual(con)
+    offsets = dict(con.execute("SELECT rank, offset_ns FROM v1.rank_clock").fetchall())
+    for batch in loaded.batches:
+        _Analysis(con, batch, results, residual, offsets).run()
+    store(con, results.rows)
+
+
+def _why_no_pack(con: duckdb.DuckDBPyConnection, left_out: dict[int, str]) -> str:
+    labels = con.execute("SELECT count(*) FROM v1.fsdp_label WHERE verb <> 'optimizer'").fetchone()
+    clocks = con.execute("SELECT count(*) FROM v1.rank_clock WHERE offset_ns IS NULL").fetchone()
+    steps = con.execute("SELECT count(*) FROM v1.step").fetchone()
+    if not labels or not labels[0]:
+        return "no FSDP2 labels in the capture, and there is no rule pack for anything else"
+    if clocks and clocks[0]:
+        return "the clocks of the ranks cannot be compared"
+    if not steps or not steps[0]:
+        return "FSDP2 labels, but no steps"
+    return "FSDP2 labels, but " + (next(iter(left_out.values()), "no step with a program"))
+
+
+def _residual(con: duckdb.DuckDBPyConnection) -> int:
+    row = con.execute("SELECT max(residual_ns) FROM v1.rank_clock").fetchone()
+    return int(row[0]) if row and row[0] is not None else 0
+
+
+class _Analysis:
+    """One batch: steps that ran one program on all ranks."""
+
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        batch: Batch,
+        results: Results,
+        residual_ns: int,
+        offsets: dict[int, int],
+    ) -> None:
+        self.con = con
+        self.batch = batch
+        self.results = results
+        self.residual_ns = residual_ns
+        self.offsets = offsets
+        self.edges = fsdp2.edges(batch.program)
+        self.weights = bound.weights(batch)
+
+    def run(self) -> None:
+        batch = self.batch
+        fit = self._fit()
+        self.results.check(fit)
+        if any(check.withholds == "bound" for check in fit):
+            return
+        resources = bound.resource_edges(batch.program)
+        found = bound.schedule(batch.program, [*self.edges, *resources], self.weights)
+        held = checks.violations(batch, self.edges)
+        held += checks.order(batch, found.t_lb)
+        held += checks.coverage(self.con, batch.steps)
+        self.results.check(held)
+        withheld = {check.step for check in held if check.withholds == "bound"}
+        usable = [s for s, step in enumerate(batch.steps) if not withheld & {None, step}]
+        if not usable:
+            return
+        self._bounds(found, resources, usable)
+        self._explain(found, usable)
+
+    def _fit(self) -> list[Check]:
+        """Whether the pack describes this program at all."""
+        batch = self.batch
+        kinds = Counter(node.kind for node in batch.program)
+        foreign = [
+            node for node in batch.program if node.kind == "COMM" and node.phase != "optimizer"
+        ]
+        found = []
+        if foreign:
+            found.append(
+                Check("rule_pack", None, "warn", float(len(foreign)), 0.0,
+                      f"{len(foreign)} collectives a step inside forward or backward are not FSDP2's: "
+                      "the pack knows no rule for them", "bound")
+            )  # fmt: skip
+        elif not kinds["AG"] and not kinds["RS"]:
+            found.append(
+                Check(
+                    "rule_pack",
+                    None,
+                    "warn",
+                    None,
+                    None,
+                    "FSDP2 labels without a gather or a reduction",
+                    "bound",
+                )
+            )
+        else:
+            found.append(
+                Check("rule_pack", None, "ok", None, None,
+                      f"{fsdp2.NAME}: {len(batch.program)} nodes a step, {kinds['AG']} gathers, "
+                      f"{kinds['RS']} reduce-scatters; one program on {len(batch.ranks)} ranks and "
+                      f"{len(batch.steps)} steps", None)
+            )  # fmt: skip
+        if batch.unmatched:
+            found.append(
+                Check("collectives_matched", None, "warn", float(len(batch.unmatched)), 0.0,
+                      f"{len(batch.unmatched)} collectives of the program lack participants: waits for other "
+                      "ranks are inside their durations, so the bound is that of the captured ranks alone",
+                      None)
+            )  # fmt: skip
+        return found
+
+    def _bounds(self, found: bound.Schedule, resources: list[Any], usable: Sequence[int]) -> None:
+        batch, program, weights = self.batch, self.batch.program, self.weights
+
+        def other(edges: Sequence[Any]) -> Int:
+            return bound.schedule(program, edges, weights).t_lb
+
+        plus_one = other([*fsdp2.edges(program, fsdp2.Capacity().plus_one()), *resources])
+        free_engine = other([*self.edges, *bound.resource_edges(program, engine=False)])
+        free_link = other([*self.edges, *bound.resource_edges(program, link=False)])
+        engine = weights.duration[[n.kind in fsdp2.ENGINE for n in program]].sum(axis=0)
+        groups = {node.group for node in program if node.kind in fsdp2.COLLECTIVES}
+        link = max(
+            (
+                weights.duration[
+                    [n.kind in fsdp2.COLLECTIVES and n.group == group for n in program]
+                ].sum(axis=0)
+                for group in groups
+            ),
+            key=lambda total: int(total.max()),
+        )
+        slack = bound.slack(program, [*self.edges, *resources], weights, found)
+        for s in usable:
+            chain = bound.binding_chain(program, [*self.edges, *resources], weights, found, s)
+            place = {(link.rank, link.node): (i, link.rule) for i, link in enumerate(chain)}
+            for r, rank in enumerate(batch.ranks):
+                self.results.add(
+                    "step_bound",
+                    (rank, batch.steps[s], *(int(x[s, r]) for x in (found.t_lb, plus_one, free_engine, free_link, engine, link))),
+                )  # fmt: skip
+                self.results.add(
+                    "bound_node",
+                    *(
+                        (rank, batch.steps[s], n, node.name, int(found.start[n, s, r]),
+                         int(found.end[n, s, r]), int(slack[n, s, r]), *place.get((r, n), (None, None)))
+                        for n, node in enumerate(program)
+                    ),
+                )  # fmt: skip
+
+    def _explain(self, found: bound.Schedule, usable: Sequence[int]) -> None:
+        batch = self.batch
+        floor = floors.replay_floor(batch)
+        is_refused: set[int] = set()
+        queue_found = queues.Found((), ())
+        setting: ladder.Setting | None = None
+        try:
+            cuts = replay.segments(batch, floor)
+        except replay.DifferentSegmentsError:
+            self.results.check(
+                [Check("replay_error", None, "fail", None, None,
+                       "ranks or steps issued the ops of one program in different orders", "verdict")]
+            )  # fmt: skip
+            is_refused = set(range(len(batch.steps)))
+        else:
+            queue_found = queues.detect(batch, cuts, self.edges, self.weights.duration)
+            setting = ladder.Setting(
+                batch, cuts, self.edges, self.weights.duration, queue_found.queues
+            )
+            played = setting.play(ladder.scenario("", queue_found.queues))
+            off = checks.replay_error(batch, played.step)
+            self.results.check(check for s, check in enumerate(off) if s in usable)
+            is_refused = {s for s, check in enumerate(off) if check.withholds}
+        is_refused |= self._pieces(found, queue_found, floor, usable, is_refused)
+        if setting is not None:
+            self._ladder(setting, [s for s in usable if s not in is_refused])
+
+    def _pieces(
+        self,
+        found: bound.Schedule,
+        queue_found: queues.Found,
+        floor: int,
+        usable: Sequence[int],
+        is_refused: set[int],
+    ) -> set[int]:
+        """Classify every gap; returns the steps whose verdict is refused for it."""
+        batch = self.batch
+        reasons = {
+            at: Reasons(batch, self.edges, queue_found.queues, *at)
+            for at in batch.ops
+            if at[0] in usable
+        }
+        start_floors = floors.start_floors(reasons.values())
+        self.results.add(
+            "hardware_queue",
+            *((", ".join(map(str, sorted(one.streams))), one.until, one.count, one.counter_examples)
+              for one in queue_found.evidence),
+        )  # fmt: skip
+        self.results.add("launch_floor", *start_floors.items(), ("replay", floor))
+        is_structural = structural(batch.program, self.edges)
+        clock = Clock(start_floors, self.residual_ns)
+        refused = set()
+        for s in usable:
+            walker = Walker(batch, s, [reasons[s, r] for r in range(len(batch.ranks))], clock)
+            of_rank = [
+                classify(batch, found, walker, reasons[s, r], is_structural, s, r)
+                for r in range(len(batch.ranks))
+            ]
+            share = max(
+                sum(p.length for p in pieces if p.gap_class == "unresolved")
+                / int(batch.observed[s, r])
+                for r, pieces in enumerate(of_rank)
+            )
+            check = checks.unresolved(batch.steps[s], share)
+            self.results.check([check])
+            if check.withholds:
+                refused.add(s)
+            for r, pieces in enumerate(of_rank):
+                self._rows(found, reasons[s, r], pieces, s, r, s in refused | is_refused)
+        return refused
+
+    def _rows(
+        self,
+        found: bound.Schedule,
+        reasons: Reasons,
+        pieces: list[Piece],
+        s: int,
+        r: int,
+        is_provisional: bool,
+    ) -> None:
+        batch = self.batch
+        rank, step = batch.ranks[r], batch.steps[s]
+        total: Counter[str] = Counter()
+        for piece in pieces:
+            total[piece.gap_class] += piece.length
+        observed, t_lb = int(batch.observed[s, r]), int(found.t_lb[s, r])
+        compute = observed - sum(total.values())
+        self.results.add(
+            "step_gap",
+            (rank, step, observed, t_lb, observed - t_lb, compute, total["work"],
+             *(total[name] for name in CLASSES), bool(batch.is_boundary[s]), is_provisional),
+        )  # fmt: skip
+        program = batch.program
+        own = self.offsets[rank]
+        for piece in pieces:
+            cause = piece.cause_rank if piece.cause_rank != NONE else r
+            theirs = self.offsets[batch.ranks[cause]]
+            begin, end = (
+                (piece.cause_start, piece.cause_end)
+                if piece.cause_rank != NONE
+                else (piece.start, piece.end)
+            )
+            self.results.add(
+                "gap_piece",
+                (
+                    rank, step, piece.start - own, piece.end - own, piece.gap_class, piece.sub_cause or None,
+                    reasons.op_id[piece.op] if piece.op != NONE else None,
+                    program[reasons.node[piece.op]].name if piece.op != NONE else None,
+                    batch.ranks[piece.culprit] if piece.culprit != NONE else None,
+                    piece.rule or None,
+                    program[piece.awaited].name if piece.awaited != NONE else None,
+                    piece.is_hidden, batch.ranks[cause], begin - theirs, end - theirs, is_provisional,
+                ),
+            )  # fmt: skip
+
+    def _ladder(self, setting: ladder.Setting, usable: Sequence[int]) -> None:
+        batch = self.batch
+        blocked = checks.blocking_sync(self.con, batch.steps) + checks.run_ahead(batch)
+        self.results.check(blocked)
+        stopped = {check.step for check in blocked if check.withholds}
+        usable = [s for s in usable if batch.steps[s] not in stopped]
+        if not usable:
+            return
+        factor = contention.stretch(batch)
+        if factor is not None:
+            self.results.check(
+                [Check("contention", None, "info", factor, None,
+                       f"compute beside communication runs x{factor:.2f} of the same compute alone", None)]
+            )  # fmt: skip
+        for removed, played in ladder.ladder(setting).items():
+            slow = (
+                contention.stretched(
+                    setting, ladder.scenario(removed, setting.queues), played, factor
+                )
+                if factor is not None
+                else None
+            )
+            self._played("what_if", removed, played, slow, usable)
+        for change, played in ladder.interventions(setting).items():
+            self._played("what_if_change", change, played, None, usable)
+
+    def _played(
+        self,
+        table: str,
+        what: str,
+        played: replay.Replayed,
+        slow: replay.Replayed | None,
+        usable: Sequence[int],
+    ) -> None:
+        for s in usable:
+            for r, rank in enumerate(self.batch.ranks):
+                self.results.add(
+                    table,
+                    (rank, self.batch.steps[s], what, int(played.step[s, r]),
+                     int(slow.step[s, r]) if slow is not None else None),
+                )  # fmt: skip

@@ -1,0 +1,260 @@
+"""Read what the model needs from a run: steps with one program, their nodes and ops on one clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from gapscope.model.rules.book import Node
+
+if TYPE_CHECKING:
+    import duckdb
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Int = NDArray[np.int64]
+    Bool = NDArray[np.bool_]
+
+_NODES = """
+SELECT p.rank, p.step_id, p.node_id, p.node_kind, p.unit, p.phase, p.turn, coalesce(p.group_name, '') AS group_name,
+    p.start_ns + c.offset_ns AS start_ns, p.end_ns + c.offset_ns AS end_ns, p.busy_ns, p.compute_ns
+FROM v1.program_node AS p
+INNER JOIN v1.rank_clock AS c ON p.rank = c.rank
+WHERE c.offset_ns IS NOT NULL
+ORDER BY p.step_id, p.rank, p.node_id
+"""
+
+_STEPS = """
+SELECT s.rank, s.step_id, s.is_boundary,
+    s.device_start_ns + c.offset_ns AS start_ns, s.device_end_ns + c.offset_ns AS end_ns
+FROM v1.step AS s
+INNER JOIN v1.rank_clock AS c ON s.rank = c.rank
+WHERE c.offset_ns IS NOT NULL
+ORDER BY s.step_id, s.rank
+"""
+
+_OPS = """
+SELECT u.rank, u.step_id, u.op_id, u.node_id, o.stream,
+    o.start_ns + c.offset_ns AS start_ns, o.end_ns + c.offset_ns AS end_ns,
+    o.issued_ns + c.offset_ns AS issued_ns,
+    o.kind = 'memcpy' AS is_copy, o.time_class IN ('compute', 'graph') AS is_compute,
+    o.time_class = 'communication' AS is_collective, coalesce(o.name_id, 0) AS name_id
+FROM v1.op_unit AS u
+INNER JOIN v1.device_op AS o ON u.rank = o.rank AND u.op_id = o.op_id
+INNER JOIN v1.rank_clock AS c ON u.rank = c.rank
+WHERE c.offset_ns IS NOT NULL
+ORDER BY u.step_id, u.rank, u.issue_rank
+"""
+
+_COLLECTIVES = """
+SELECT u.rank, u.step_id, u.node_id, i.seq, i.group_name, i.is_matched
+FROM v1.op_unit AS u
+INNER JOIN v1.collective_instance AS i ON u.rank = i.rank AND u.op_id = i.op_id
+WHERE u.node_kind IN ('AG', 'RS', 'AR', 'COMM')
+ORDER BY u.step_id, u.rank, u.node_id
+"""
+
+
+@dataclass(frozen=True)
+class Ops:
+    """Device ops of one rank and step in host issue order, one array entry an op, aligned ns."""
+
+    op_id: Int
+    node: Int
+    stream: Int
+    start: Int
+    end: Int
+    issued: Int
+    is_copy: Bool
+    is_compute: Bool
+    is_collective: Bool
+    name_id: Int
+
+    def __len__(self) -> int:
+        return len(self.op_id)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Steps of which every rank ran one and the same program; arrays are [step, rank] or [node, step, rank]."""
+
+    ranks: list[int]
+    steps: list[int]
+    is_boundary: Bool
+    program: tuple[Node, ...]
+    window_start: Int
+    window_end: Int
+    node_start: Int
+    node_end: Int
+    node_busy: Int
+    node_compute: Int
+    # Collective node -> groups of positions in `ranks` that join in it; a rank alone stands alone.
+    joins: dict[int, list[list[int]]]
+    # Collective nodes of which ranks are missing or do not agree.
+    unmatched: set[int]
+    ops: dict[tuple[int, int], Ops] = field(repr=False)
+
+    @property
+    def observed(self) -> Int:
+        """Length of each device window [step, rank], ns."""
+        return self.window_end - self.window_start
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Batches of a run, and why other steps are in none."""
+
+    batches: list[Batch]
+    left_out: dict[int, str]
+
+
+def load(con: duckdb.DuckDBPyConnection) -> Loaded:
+    """Everything the model reads of a run; no rows where the run has no FSDP2 labels."""
+    nodes = _arrays(con, _NODES)
+    steps = _arrays(con, _STEPS)
+    if not len(nodes["rank"]) or not len(steps["rank"]):
+        return Loaded([], {})
+    ranks = sorted({int(rank) for rank in steps["rank"]})
+    window = {
+        (int(s), int(r)): (int(a), int(b), bool(is_boundary))
+        for s, r, a, b, is_boundary in zip(
+            steps["step_id"], steps["rank"], steps["start_ns"], steps["end_ns"], steps["is_boundary"],
+            strict=True,
+        )
+    }  # fmt: skip
+    programs = _programs(nodes)
+    left_out: dict[int, str] = {}
+    members: dict[tuple[Node, ...], list[int]] = {}
+    for step in sorted({step for step, _ in window}):
+        here = {programs.get((step, rank)) for rank in ranks}
+        if any((step, rank) not in window for rank in ranks):
+            left_out[step] = "not every rank has this step"
+        elif None in here:
+            left_out[step] = "not every rank has labels of FSDP2 in this step"
+        elif len(here) > 1:
+            left_out[step] = "ranks ran different programs"
+        else:
+            members.setdefault(programs[step, ranks[0]], []).append(step)
+    ops = _ops(con)
+    joins = _joins(con, ranks)
+    batches = [
+        _batch(program, member, ranks, window, nodes, ops, joins)
+        for program, member in members.items()
+    ]
+    return Loaded(batches, left_out)
+
+
+def _arrays(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
+    return con.sql(sql).fetchnumpy()
+
+
+def _spans(arrays: dict[str, Any]) -> list[tuple[int, int, slice]]:
+    """(step, rank, rows) of each run of equal (step, rank)."""
+    import numpy as np
+
+    step, rank = arrays["step_id"], arrays["rank"]
+    if not len(step):
+        return []
+    cuts = np.flatnonzero((np.diff(step) != 0) | (np.diff(rank) != 0)) + 1
+    edges = [0, *cuts.tolist(), len(step)]
+    return [(int(step[a]), int(rank[a]), slice(a, b)) for a, b in pairwise(edges)]
+
+
+def _programs(nodes: dict[str, Any]) -> dict[tuple[int, int], tuple[Node, ...]]:
+    made: dict[tuple[str, str, str, int, str], Node] = {}
+    programs = {}
+    for step, rank, rows in _spans(nodes):
+        program = []
+        for key in zip(
+            nodes["node_kind"][rows], nodes["unit"][rows], nodes["phase"][rows],
+            nodes["turn"][rows].tolist(), nodes["group_name"][rows],
+            strict=True,
+        ):  # fmt: skip
+            if key not in made:
+                made[key] = Node(*key)
+            program.append(made[key])
+        programs[step, rank] = tuple(program)
+    return programs
+
+
+def _ops(con: duckdb.DuckDBPyConnection) -> dict[tuple[int, int], Ops]:
+    import numpy as np
+
+    arrays = _arrays(con, _OPS)
+    return {
+        (step, rank): Ops(
+            arrays["op_id"][rows], arrays["node_id"][rows], arrays["stream"][rows],
+            arrays["start_ns"][rows], arrays["end_ns"][rows],
+            np.minimum(arrays["issued_ns"][rows], arrays["start_ns"][rows]),
+            arrays["is_copy"][rows], arrays["is_compute"][rows], arrays["is_collective"][rows],
+            arrays["name_id"][rows],
+        )
+        for step, rank, rows in _spans(arrays)
+    }  # fmt: skip
+
+
+def _joins(
+    con: duckdb.DuckDBPyConnection, ranks: list[int]
+) -> dict[int, dict[int, tuple[list[list[int]], bool]]]:
+    """Step -> node -> (groups of rank positions, all matched)."""
+    place = {rank: position for position, rank in enumerate(ranks)}
+    found: dict[int, dict[int, dict[Any, list[int]]]] = {}
+    matched: dict[tuple[int, int], bool] = {}
+    for rank, step, node, seq, group, is_matched in con.execute(_COLLECTIVES).fetchall():
+        key = (group, seq) if is_matched else (rank,)
+        found.setdefault(step, {}).setdefault(node, {}).setdefault(key, []).append(place[rank])
+        matched[step, node] = matched.get((step, node), True) and bool(is_matched)
+    return {
+        step: {node: (list(groups.values()), matched[step, node]) for node, groups in of.items()}
+        for step, of in found.items()
+    }
+
+
+def _batch(
+    program: tuple[Node, ...],
+    steps: list[int],
+    ranks: list[int],
+    window: dict[tuple[int, int], tuple[int, int, bool]],
+    nodes: dict[str, Any],
+    ops: dict[tuple[int, int], Ops],
+    joins: dict[int, dict[int, tuple[list[list[int]], bool]]],
+) -> Batch:
+    import numpy as np
+
+    wanted = set(steps)
+    rows = np.concatenate(
+        [np.arange(rows.start, rows.stop) for step, _, rows in _spans(nodes) if step in wanted]
+    )
+
+    def grid(name: str) -> Int:
+        shape = (len(steps), len(ranks), len(program))
+        return np.ascontiguousarray(nodes[name][rows].reshape(shape).transpose(2, 0, 1))
+
+    def windows(position: int) -> Any:
+        return np.array([[window[step, rank][position] for rank in ranks] for step in steps])
+
+    # One program has one pattern of joins: that of its first step.
+    of_step = joins.get(steps[0], {})
+    return Batch(
+        ranks=ranks,
+        steps=steps,
+        is_boundary=windows(2).any(axis=1),
+        program=program,
+        window_start=windows(0),
+        window_end=windows(1),
+        node_start=grid("start_ns"),
+        node_end=grid("end_ns"),
+        node_busy=grid("busy_ns"),
+        node_compute=grid("compute_ns"),
+        joins={node: groups for node, (groups, _) in of_step.items()},
+        unmatched={
+            node
+            for step in steps
+            for node, (_, is_matched) in joins.get(step, {}).items()
+            if not is_matched
+        },
+        ops={
+            (s, r): ops[step, rank] for s, step in enumerate(steps) for r, rank in enumerate(ranks)
+        },
+    )

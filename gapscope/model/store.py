@@ -1,0 +1,90 @@
+"""Write result rows into the run, and let SQL add what SQL knows better."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gapscope.schema.results import RESULT_TABLES
+
+if TYPE_CHECKING:
+    import duckdb
+
+# What the launching thread did while nothing was issued: the kind of call that took most of it.
+_LAUNCH_CAUSE = """
+CREATE TEMP TABLE launch_cause AS
+WITH piece AS (
+    SELECT DISTINCT
+        p.cause_rank AS rank, p.cause_start_ns, p.cause_end_ns, o.launch_tid AS tid
+    FROM v1.gap_piece AS p
+    INNER JOIN v1.op_unit AS w ON p.rank = w.rank AND p.op_id = w.op_id
+    -- The op of the same node on the rank where the cause lies launched late there.
+    INNER JOIN v1.op_unit AS u
+        ON p.cause_rank = u.rank AND w.step_id = u.step_id AND w.node_id = u.node_id
+    INNER JOIN v1.device_op AS o ON u.rank = o.rank AND u.op_id = o.op_id
+    WHERE p.gap_class = 'R1'
+),
+named AS (
+    SELECT
+        n.rank, n.name_id,
+        CASE
+            WHEN regexp_matches(n.name, 'Synchronize|EventQuery|StreamQuery') THEN 'sync call'
+            WHEN regexp_matches(n.name, 'Malloc|MemAlloc|Free|MemPool|MemMap|MemCreate') THEN 'allocation'
+            WHEN regexp_matches(n.name, '(Module|Library)(Load|Get)') THEN 'module load'
+            ELSE 'other API'
+        END AS activity
+    FROM v1.name AS n
+),
+inside AS (
+    SELECT
+        p.rank, p.cause_start_ns, p.cause_end_ns, n.activity,
+        sum(least(a.end_ns, p.cause_end_ns) - greatest(a.start_ns, p.cause_start_ns)) AS busy_ns
+    FROM piece AS p
+    INNER JOIN v1.api_call AS a
+        ON p.rank = a.rank AND p.tid = a.tid
+        AND a.start_ns < p.cause_end_ns AND a.end_ns > p.cause_start_ns
+    INNER JOIN named AS n ON a.rank = n.rank AND a.name_id = n.name_id
+    GROUP BY p.rank, p.cause_start_ns, p.cause_end_ns, n.activity
+)
+SELECT
+    p.rank, p.cause_start_ns, p.cause_end_ns,
+    CASE
+        WHEN coalesce(max(i.busy_ns), 0) * 2 >= p.cause_end_ns - p.cause_start_ns
+            THEN arg_max(i.activity, i.busy_ns)
+        ELSE 'no CUDA call'
+    END AS activity
+FROM piece AS p
+LEFT JOIN inside AS i
+    ON p.rank = i.rank AND p.cause_start_ns = i.cause_start_ns AND p.cause_end_ns = i.cause_end_ns
+GROUP BY p.rank, p.cause_start_ns, p.cause_end_ns
+"""
+
+_SET_LAUNCH_CAUSE = """
+UPDATE v1.gap_piece SET sub_cause = c.activity
+FROM launch_cause AS c
+WHERE gap_class = 'R1' AND cause_rank = c.rank
+    AND gap_piece.cause_start_ns = c.cause_start_ns AND gap_piece.cause_end_ns = c.cause_end_ns
+"""
+
+
+def store(con: duckdb.DuckDBPyConnection, rows: dict[str, list[tuple[Any, ...]]]) -> None:
+    """Replace the result tables by these rows, in one transaction."""
+    import pyarrow as pa
+
+    con.execute("BEGIN")
+    for name, table in RESULT_TABLES.items():
+        con.execute(f'DELETE FROM v1."{name}"')
+        if not rows.get(name):
+            continue
+        schema = table.arrow_schema()
+        columns = zip(*rows[name], strict=True)
+        arrow_rows = pa.table(
+            [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)],
+            schema=schema,
+        )
+        con.register("arrow_rows", arrow_rows)
+        con.execute(f'INSERT INTO v1."{name}" SELECT * FROM arrow_rows')
+        con.unregister("arrow_rows")
+    con.execute(_LAUNCH_CAUSE)
+    con.execute(_SET_LAUNCH_CAUSE)
+    con.execute("DROP TABLE launch_cause")
+    con.execute("COMMIT")

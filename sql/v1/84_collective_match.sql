@@ -1,0 +1,78 @@
+-- view:       v1.collective_match
+-- purpose:    Collective operations of all ranks put together: same group, same number, same kind of message.
+-- grain:      rank, op_id
+-- depends-on: v1.collective_op
+-- materialise: run
+-- since:      1
+-- columns:
+--   rank           BIGINT   -  Global rank.
+--   op_id          BIGINT   -  Device op.
+--   step_id        BIGINT   -  Step; NULL outside of steps.
+--   group_name     VARCHAR  -  Process group.
+--   group_ranks    VARCHAR  -  Its ranks, as the source lists them: groups of other ranks may share the name.
+--   seq            BIGINT   -  Number in the group: the source's own, or counted from the first step on; NULL for send and recv.
+--   type           VARCHAR  -  Kind of operation.
+--   group_size     BIGINT   -  Ranks that take part: as the source says, else all ranks of the run that communicate.
+--   participants   BIGINT   -  Captured ranks that have this instance.
+--   is_matched     BOOLEAN  -  All of them agree on kind and message, and nobody is missing or there twice.
+--   start_ns       BIGINT   ns Start on the rank's own clock.
+--   end_ns         BIGINT   ns End on the rank's own clock.
+CREATE OR REPLACE VIEW v1.collective_match AS
+WITH has_seq AS (
+    SELECT
+        group_name,
+        bool_and(seq IS NOT NULL) AS is_sequenced
+    FROM v1.collective_op
+    GROUP BY group_name
+),
+
+run_size AS (
+    SELECT count(DISTINCT rank) AS ranks
+    FROM v1.collective_op
+),
+
+-- Without sequence numbers captures may begin at different instances: steps are the common anchor.
+numbered AS (
+    SELECT
+        o.*,
+        coalesce(o.group_size, r.ranks) AS expected_size,
+        CASE
+            -- Only a pair takes part, under numbers of its own.
+            WHEN o.type IN ('send', 'recv') THEN NULL
+            WHEN h.is_sequenced THEN o.seq
+            WHEN o.step_id IS NOT NULL
+                THEN dense_rank() OVER (PARTITION BY o.group_name ORDER BY o.step_id NULLS LAST, o.ordinal) - 1
+        END AS instance_seq
+    FROM v1.collective_op AS o
+    INNER JOIN has_seq AS h ON o.group_name = h.group_name
+    CROSS JOIN run_size AS r
+),
+
+agreed AS (
+    SELECT
+        *,
+        count(DISTINCT rank) OVER instance AS participants,
+        count(*) OVER instance AS op_count,
+        min(type) OVER instance = max(type) OVER instance
+        AND coalesce(min(elements_in) OVER instance = max(elements_in) OVER instance, TRUE)
+        AND coalesce(min(dtype) OVER instance = max(dtype) OVER instance, TRUE) AS is_same_message
+    FROM numbered
+    WINDOW instance AS (PARTITION BY group_name, group_ranks, instance_seq)
+)
+
+SELECT
+    rank,
+    op_id,
+    step_id,
+    group_name,
+    group_ranks,
+    instance_seq AS seq,
+    type,
+    expected_size AS group_size,
+    CASE WHEN instance_seq IS NULL THEN 1 ELSE participants END AS participants,
+    coalesce(
+        is_same_message AND participants = expected_size AND op_count = participants AND instance_seq IS NOT NULL, FALSE
+    ) AS is_matched,
+    start_ns,
+    end_ns
+FROM agreed;
