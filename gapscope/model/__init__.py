@@ -1,1 +1,1 @@
-"""Dependency model: rules, the bound that they allow, what held each gap, and what removing it would give."""
+"""Dependency model: rules, the bound they allow, what held a gap, what removing it would give."""

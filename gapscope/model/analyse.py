@@ -148,8 +148,8 @@ class _Analysis:
         if foreign:
             found.append(
                 Check("rule_pack", None, "warn", float(len(foreign)), 0.0,
-                      f"{len(foreign)} collectives a step inside forward or backward are not FSDP2's: "
-                      "the pack knows no rule for them", "bound")
+                      f"{len(foreign)} collectives a step inside forward or backward are not "
+                      "FSDP2's: the pack knows no rule for them", "bound")
             )  # fmt: skip
         elif not kinds["AG"] and not kinds["RS"]:
             found.append(
@@ -173,9 +173,9 @@ class _Analysis:
         if batch.unmatched:
             found.append(
                 Check("collectives_matched", None, "warn", float(len(batch.unmatched)), 0.0,
-                      f"{len(batch.unmatched)} collectives of the program lack participants: waits for other "
-                      "ranks are inside their durations, so the bound is that of the captured ranks alone",
-                      None)
+                      f"{len(batch.unmatched)} collectives of the program lack participants: "
+                      "waits for other ranks are inside their durations, so the bound is that of "
+                      "the captured ranks alone", None)
             )  # fmt: skip
         return found
 
@@ -206,13 +206,16 @@ class _Analysis:
             for r, rank in enumerate(batch.ranks):
                 self.results.add(
                     "step_bound",
-                    (rank, batch.steps[s], *(int(x[s, r]) for x in (found.t_lb, plus_one, free_engine, free_link, engine, link))),
+                    (rank, batch.steps[s], *(int(x[s, r]) for x in (
+                        found.t_lb, plus_one, free_engine, free_link, engine, link
+                    ))),
                 )  # fmt: skip
                 self.results.add(
                     "bound_node",
                     *(
                         (rank, batch.steps[s], n, node.name, int(found.start[n, s, r]),
-                         int(found.end[n, s, r]), int(slack[n, s, r]), *place.get((r, n), (None, None)))
+                         int(found.end[n, s, r]), int(slack[n, s, r]),
+                         *place.get((r, n), (None, None)))
                         for n, node in enumerate(program)
                     ),
                 )  # fmt: skip
@@ -228,7 +231,8 @@ class _Analysis:
         except replay.DifferentSegmentsError:
             self.results.check(
                 [Check("replay_error", None, "fail", None, None,
-                       "ranks or steps issued the ops of one program in different orders", "verdict")]
+                       "ranks or steps issued the ops of one program in different orders",
+                       "verdict")]
             )  # fmt: skip
             is_refused = set(range(len(batch.steps)))
         else:
@@ -322,13 +326,15 @@ class _Analysis:
             self.results.add(
                 "gap_piece",
                 (
-                    rank, step, piece.start - own, piece.end - own, piece.gap_class, piece.sub_cause or None,
+                    rank, step, piece.start - own, piece.end - own, piece.gap_class,
+                    piece.sub_cause or None,
                     reasons.op_id[piece.op] if piece.op != NONE else None,
                     program[reasons.node[piece.op]].name if piece.op != NONE else None,
                     batch.ranks[piece.culprit] if piece.culprit != NONE else None,
                     piece.rule or None,
                     program[piece.awaited].name if piece.awaited != NONE else None,
-                    piece.is_hidden, batch.ranks[cause], begin - theirs, end - theirs, is_provisional,
+                    piece.is_hidden, batch.ranks[cause], begin - theirs, end - theirs,
+                    is_provisional,
                 ),
             )  # fmt: skip
 
@@ -344,7 +350,8 @@ class _Analysis:
         if factor is not None:
             self.results.check(
                 [Check("contention", None, "info", factor, None,
-                       f"compute beside communication runs x{factor:.2f} of the same compute alone", None)]
+                       f"compute beside communication runs x{factor:.2f} of the same compute alone",
+                       None)]
             )  # fmt: skip
         for removed, played in ladder.ladder(setting).items():
             slow = (

@@ -112,7 +112,7 @@ def predecessors(count: int, edges: Sequence[Edge]) -> list[list[Edge]]:
 
 
 def slack(program: Sequence[Node], edges: Sequence[Edge], weights: Weights, found: Schedule) -> Int:
-    """How much later each node could end without a longer schedule of any rank, [node, step, rank] ns."""
+    """How much later each node could end without a longer step, [node, step, rank] ns."""
     import numpy as np
 
     latest = np.empty_like(found.end)
@@ -138,7 +138,7 @@ def slack(program: Sequence[Node], edges: Sequence[Edge], weights: Weights, foun
 
 @dataclass(frozen=True)
 class Link:
-    """One node of the binding chain and the rule that tied it to the one before (None: the origin)."""
+    """One node of the binding chain, and the rule that ties it to the one before (None: origin)."""
 
     node: int
     rank: int

@@ -39,7 +39,8 @@ class Check:
     withholds: str | None
 
 
-# Blocking synchronization strictly between a step's first and last launch; those that open and close it do not count.
+# Blocking synchronization strictly between a step's first and last launch; those that open and
+# close it do not count.
 _BLOCKING = """
 WITH launched AS (
     SELECT u.rank, u.step_id, min(o.launch_start_ns) AS first_ns, max(o.launch_start_ns) AS last_ns
@@ -50,7 +51,9 @@ blocking AS (
     SELECT a.rank, a.start_ns, a.end_ns, n.name
     FROM v1.api_call AS a
     INNER JOIN v1.name AS n ON a.rank = n.rank AND a.name_id = n.name_id
-    WHERE regexp_matches(n.name, '(Stream|Event|Device|Ctx)Synchronize|^(cudaMemcpy|cuMemcpyDtoH|hipMemcpy)$')
+    WHERE regexp_matches(
+            n.name, '(Stream|Event|Device|Ctx)Synchronize|^(cudaMemcpy|cuMemcpyDtoH|hipMemcpy)$'
+        )
         AND a.end_ns - a.start_ns > $1
 )
 SELECT l.step_id, count(*), count(DISTINCT l.rank), min(b.name), max(b.end_ns - b.start_ns)
@@ -71,7 +74,7 @@ GROUP BY b.step_id
 
 
 def violations(batch: Batch, edges: Sequence[Edge]) -> list[Check]:
-    """Every data and buffer edge holds in the run; one clock a device, so beyond its quantum none may fail."""
+    """Every data and buffer edge holds in the run, up to the quantum of the device's one clock."""
     broken = 0
     worst: dict[str, int] = {}
     for edge in edges:
@@ -134,7 +137,8 @@ def coverage(con: duckdb.DuckDBPyConnection, steps: Sequence[int]) -> list[Check
         if off > COVERAGE:
             found.append(
                 Check("program_coverage", step, "fail", float(off), COVERAGE,
-                      "compute of the step and of the program differ: launches are missing or belong to other steps",
+                      "compute of the step and of the program differ: launches are missing or "
+                      "belong to other steps",
                       "bound")
             )  # fmt: skip
     if not found:
@@ -160,7 +164,8 @@ def blocking_sync(con: duckdb.DuckDBPyConnection, steps: Sequence[int]) -> list[
             found.append(
                 Check("blocking_sync", int(step), "warn", float(count), 0.0,
                       f"{count} blocking calls inside the step on {ranks} ranks ({name}, "
-                      f"the longest {longest / 1e6:.1f} ms): launches after them wait for the device",
+                      f"the longest {longest / 1e6:.1f} ms): launches after them wait for the "
+                      "device",
                       "ladder")
             )  # fmt: skip
     return found
@@ -179,7 +184,8 @@ def run_ahead(batch: Batch) -> list[Check]:
         if share > 0:
             found.append(
                 Check("run_ahead", step, "warn", share, 0.0,
-                      f"{ahead} of {total} ops were issued before the step before had ended on the device", "ladder")
+                      f"{ahead} of {total} ops were issued before the step before had ended on the "
+                      "device", "ladder")
             )  # fmt: skip
     return found
 
@@ -193,7 +199,8 @@ def replay_error(batch: Batch, played: Int) -> list[Check]:
         is_ok = abs(worst) <= REPLAY_ERROR
         found.append(
             Check("replay_error", step, "ok" if is_ok else "fail", worst, REPLAY_ERROR,
-                  f"the replay of the run as executed is off by {worst:+.1%}", None if is_ok else "verdict")
+                  f"the replay of the run as executed is off by {worst:+.1%}",
+                  None if is_ok else "verdict")
         )  # fmt: skip
     return found
 

@@ -79,7 +79,7 @@ def gaps(batch: Batch, found: Schedule, s: int, r: int) -> list[Gap]:
 
 
 def bound_starts(batch: Batch, found: Schedule, s: int, r: int) -> Int:
-    """Start of each op in the bound's schedule: that of its node, plus the node's work before it, ns."""
+    """Start of each op in the bound's schedule: its node's, plus the node's work before it, ns."""
     import numpy as np
 
     ops = batch.ops[s, r]
@@ -104,13 +104,14 @@ def classify(
     s: int,
     r: int,
 ) -> list[Piece]:
-    """Reconciled pieces of one rank and step, in time order; their sum is its compute-absent time."""
+    """Reconciled pieces of one rank and step, in time order; in sum its compute-absent time."""
     engine = _engine_work(reasons)
     result: list[Piece] = []
     owed = 0
     for gap in gaps(batch, found, s, r):
         pieces = _overlay(walker.gap(r, gap.op, gap.start, gap.end), engine)
-        # Timestamps of one stream overlap by a clock tick here and there; the next gap takes the rest.
+        # Timestamps of one stream overlap by a clock tick here and there: the next gap takes the
+        # rest.
         owed += gap.recoverable_ns
         room = gap.end - gap.start - sum(p.length for p in pieces if p.gap_class == "work")
         take = max(0, min(owed, room))
@@ -130,7 +131,7 @@ def _is_hard(piece: Piece, is_structural: Sequence[bool]) -> bool:
 
 
 def _engine_work(reasons: Reasons) -> list[tuple[int, int, int]]:
-    """(start, end, op) of everything that occupies the compute engine without computing, in time order."""
+    """(start, end, op) of all that occupies the compute engine without computing, in time order."""
     return sorted(
         (reasons.start[i], reasons.end[i], i)
         for i in range(len(reasons))

@@ -1,4 +1,4 @@
-"""How much slower a kernel runs while communication runs beside it, and what that does to a what-if."""
+"""How much slower a kernel runs beside communication, and what that does to a what-if."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SURE = 3.0
 
 
 def stretch(batch: Batch) -> float | None:
-    """How many times longer compute runs beside communication than alone, from ops that occur both ways.
+    """How many times longer compute runs beside communication than alone, from ops that do both.
 
     Ops are the same when they have one name and one place in a node of one kind and length: blocks
-    repeat. Within each group run = alone * (1 + c * overlapped share); c is the pooled least-squares
-    slope. None where the run cannot tell it from 1.
+    repeat. Within each group run = alone * (1 + c * overlapped share); c is the pooled
+    least-squares slope. None where the run cannot tell it from 1.
     """
     import numpy as np
 

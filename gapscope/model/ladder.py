@@ -1,4 +1,4 @@
-"""What-if ladder: replay the step without one mechanism, or several, or after one change by the user."""
+"""What-if ladder: replay the step without one mechanism, or several, or after one user's change."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def interventions(setting: Setting) -> dict[str, Replayed]:
 
 
 def slowest_rank(batch: Batch) -> int | None:
-    """Rank that most often comes last at collectives; None when none does so twice as often as its share."""
+    """Rank that most often comes last at collectives; None if none does so twice its share."""
     import numpy as np
 
     last = np.zeros(len(batch.ranks), np.int64)
@@ -148,7 +148,7 @@ def _released(setting: Setting, kinds: set[str]) -> Setting:
 
 
 def _without_regather(setting: Setting) -> Setting:
-    """No AGIN', AG', AGOUT' but the root's own where it has one: parameters stay unsharded (memory!)."""
+    """No AGIN', AG', AGOUT': parameters stay unsharded (memory!)."""
     keep = [
         i
         for i, segment in enumerate(setting.cuts.items)
@@ -167,7 +167,7 @@ def _without_regather(setting: Setting) -> Setting:
 
 
 def _prefetched(setting: Setting, depth: int) -> Setting | None:
-    """Forward gathers are issued `depth` units ahead, right after the copy-out of the unit that asks."""
+    """Forward gathers are issued `depth` units ahead, right after the asking unit's copy-out."""
     program = setting.batch.program
     gathers = [n for n, node in enumerate(program) if node.kind == "AG" and node.phase == "forward"]
     copies = [
@@ -246,7 +246,7 @@ def _as_median(setting: Setting, rank: int) -> Setting:
 
 
 def _without_pauses(setting: Setting) -> Setting:
-    """Time between launches above its 99th percentile is cut to the median: pauses go, launch cost stays."""
+    """Times between launches above their 99th percentile are cut to the median: pauses go."""
     import numpy as np
 
     released, last, first = (

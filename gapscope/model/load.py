@@ -1,4 +1,4 @@
-"""Read what the model needs from a run: steps with one program, their nodes and ops on one clock."""
+"""Read what the model needs from a run: steps of one program, their nodes and ops on one clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     Bool = NDArray[np.bool_]
 
 _NODES = """
-SELECT p.rank, p.step_id, p.node_id, p.node_kind, p.unit, p.phase, p.turn, coalesce(p.group_name, '') AS group_name,
+SELECT p.rank, p.step_id, p.node_id, p.node_kind, p.unit, p.phase, p.turn,
+    coalesce(p.group_name, '') AS group_name,
     p.start_ns + c.offset_ns AS start_ns, p.end_ns + c.offset_ns AS end_ns, p.busy_ns, p.compute_ns
 FROM v1.program_node AS p
 INNER JOIN v1.rank_clock AS c ON p.rank = c.rank
@@ -77,7 +78,7 @@ class Ops:
 
 @dataclass(frozen=True)
 class Batch:
-    """Steps of which every rank ran one and the same program; arrays are [step, rank] or [node, step, rank]."""
+    """Steps of which every rank ran one program; arrays are [step, rank] or [node, step, rank]."""
 
     ranks: list[int]
     steps: list[int]
@@ -119,7 +120,8 @@ def load(con: duckdb.DuckDBPyConnection) -> Loaded:
     window = {
         (int(s), int(r)): (int(a), int(b), bool(is_boundary))
         for s, r, a, b, is_boundary in zip(
-            steps["step_id"], steps["rank"], steps["start_ns"], steps["end_ns"], steps["is_boundary"],
+            steps["step_id"], steps["rank"], steps["start_ns"], steps["end_ns"],
+            steps["is_boundary"],
             strict=True,
         )
     }  # fmt: skip

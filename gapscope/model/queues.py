@@ -35,7 +35,7 @@ MATERIAL = 0.003
 
 @dataclass(frozen=True)
 class Evidence:
-    """How often ops of one stream pair started late and with the other, and how often they did not."""
+    """How often ops of one stream pair started late and with the other, and how often not."""
 
     streams: frozenset[int]
     until: str
@@ -50,7 +50,7 @@ class Found:
 
 
 def known_reasons(batch: Batch, edges: Sequence[Edge], s: int, r: int) -> Int:
-    """For each op the latest of what is known to hold it: issue, stream, rules, communicator; aligned ns."""
+    """For each op the latest that may hold it: issue, stream, rules, communicator; aligned ns."""
     import numpy as np
 
     ops = batch.ops[s, r]
@@ -74,7 +74,7 @@ def known_reasons(batch: Batch, edges: Sequence[Edge], s: int, r: int) -> Int:
 
 
 def previous_kernel(ops: Ops, stream: int) -> Int:
-    """For each op the position of the last kernel or memset issued before it on `stream`; -1: none."""
+    """For each op the position of the last kernel or memset issued before it on `stream`, or -1."""
     import numpy as np
 
     position = np.where((ops.stream == stream) & ~ops.is_copy, np.arange(len(ops)), -1)
@@ -109,7 +109,7 @@ def coincidences(
 
 
 def detect(batch: Batch, cuts: Segments, edges: Sequence[Edge], transfer: Int) -> Found:
-    """Queues that explain the capture; none where streams do not alias or the rule would not hold."""
+    """Queues that explain the capture; none where streams do not alias or the rule fails."""
     import numpy as np
 
     usable = ~batch.is_boundary if not batch.is_boundary.all() else np.ones(len(batch.steps), bool)
@@ -143,7 +143,7 @@ _Error = Callable[[Sequence[Queue]], tuple[float, float]]
 def _grown(
     until: str, seen: dict[_Pair, Evidence], columns: int, alone: float, error: _Error
 ) -> tuple[float, tuple[Queue, ...], list[_Pair]]:
-    """Pairs of one kind, most frequent first, as long as their rule takes no longer than the run."""
+    """Pairs of one kind, most frequent first, while their rule takes no longer than the run."""
     kept: list[_Pair] = []
     best = alone
     for pair, evidence in sorted(seen.items(), key=lambda item: (-item[1].count, item[0])):

@@ -45,7 +45,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive ops of one node on one stream; `is_held`: its first op is no copy, so queues apply."""
+    """Consecutive ops of one node and stream; `is_held`: its first op is no copy, queues apply."""
 
     node: int
     stream: int
@@ -245,7 +245,7 @@ class _Plan:
 def _queue_heads(
     segment: Segment, queues: Sequence[Queue], last_kernel_on: dict[int, int]
 ) -> tuple[list[int], list[int]]:
-    """The last kernel issued earlier on another stream of the segment's queue, by what frees the queue."""
+    """The last kernel issued earlier on the queue's other streams, by what frees the queue."""
     held: list[int] = []
     ended: list[int] = []
     if segment.is_held:

@@ -28,7 +28,8 @@ named AS (
         n.rank, n.name_id,
         CASE
             WHEN regexp_matches(n.name, 'Synchronize|EventQuery|StreamQuery') THEN 'sync call'
-            WHEN regexp_matches(n.name, 'Malloc|MemAlloc|Free|MemPool|MemMap|MemCreate') THEN 'allocation'
+            WHEN regexp_matches(n.name, 'Malloc|MemAlloc|Free|MemPool|MemMap|MemCreate')
+                THEN 'allocation'
             WHEN regexp_matches(n.name, '(Module|Library)(Load|Get)') THEN 'module load'
             ELSE 'other API'
         END AS activity

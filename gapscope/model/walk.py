@@ -41,7 +41,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Clock:
-    """What one step's walks need beside the ops: floors by kind of edge and the clock residual, ns."""
+    """What a step's walks need beside its ops: floors by kind of edge, the clock residual, ns."""
 
     floors: dict[str, int]
     residual_ns: int
@@ -57,7 +57,7 @@ class Walker:
         self._clock = clock
 
     def gap(self, r: int, op: int, start: int, end: int) -> list[Piece]:
-        """Pieces of the gap [start, end) before `op` on rank position r, in time order, without holes.
+        """Pieces of the gap [start, end) before `op` on rank position r: in time order, no holes.
 
         `end` may lie after the op's start where the op itself still ran: the tail of a step.
         """
@@ -152,7 +152,7 @@ class Walker:
     def _transfer(
         self, r: int, op: int, lo: int, hi: int, last: int, arrival: int, gap_start: int | None
     ) -> list[Piece]:
-        """A transfer is hard, except for what it would have had done before the gap, had it started in time."""
+        """A transfer is hard, but for what a start in time would have done before the gap."""
         node = self._reasons[r].node[op]
         hard = Piece(lo, hi, "hard", "", op, node, awaited=node)
         if gap_start is None:
@@ -160,7 +160,7 @@ class Walker:
         other = self._reasons[last]
         late_op = other.first_of_node[node]
         until = min(gap_start, arrival)
-        # The step before is another step: a collective cannot start before what it sends is written.
+        # The step before is another step: a collective cannot start before its data is written.
         since = max(until - (hi - lo), int(self._batch.window_start[self._s, last]))
         late = [
             piece
@@ -186,7 +186,7 @@ class Walker:
         return found
 
     def _laggard(self, last: int, node: int, since: int) -> str:
-        """Why the rank that came last was late: the largest class of its own wait, else what it ran."""
+        """Why the last rank was late: the largest class of its own wait, else what it ran."""
         other = self._reasons[last]
         op = other.first_of_node[node]
         amount: dict[str, int] = {}
