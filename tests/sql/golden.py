@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from gapscope.schema import catalog
+from gapscope.schema.results import RESULT_TABLES
 from gapscope.schema.tables import TABLES
 from gapscope.schema.views import SQL_VERSION, View, all_views
 
@@ -91,13 +92,15 @@ def rows_of(text: str) -> list[dict[str, str | None]]:
 
 
 def create_input(con: duckdb.DuckDBPyConnection, name: str) -> dict[str, str]:
-    """Create one empty input table: canonical, of the run, or standing in for another view."""
+    """Create one empty input table: canonical, of the run, a result, or in place of another view."""
     if name in RUN_TABLES:
         con.execute(RUN_TABLES[name])
         described = con.execute(f"DESCRIBE v1.{name}").fetchall()
         return {row[0]: row[1] for row in described}
     if name in TABLES:
         columns = {"rank": "BIGINT", **{c.name: c.type for c in TABLES[name].columns}}
+    elif name in RESULT_TABLES:
+        columns = {c.name: c.type for c in RESULT_TABLES[name].columns}
     else:
         view = next(v for v in all_views() if v.short_name == name)
         columns = {c.name: c.type for c in view.columns}

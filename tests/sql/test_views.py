@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
+from gapscope.schema.results import RESULT_TABLES
 from gapscope.schema.tables import TABLES
 from gapscope.schema.views import View, all_views, comment, install, parse_view
 
@@ -44,7 +45,7 @@ def empty_run() -> Iterator[duckdb.DuckDBPyConnection]:
     """Every view over canonical tables without a row, materialised where a run would."""
     con = _connect()
     con.execute("CREATE SCHEMA v1")
-    for name in (*TABLES, *RUN_TABLES):
+    for name in (*TABLES, *RESULT_TABLES, *RUN_TABLES):
         create_input(con, name)
     for view in VIEWS:
         if view.materialise == "no":
@@ -60,7 +61,7 @@ def all_tables() -> Iterator[duckdb.DuckDBPyConnection]:
     """Every name that a view may read, as a table: DuckDB looks through views, not through these."""
     con = _connect()
     con.execute("CREATE SCHEMA v1")
-    for name in (*TABLES, *RUN_TABLES, *(view.short_name for view in VIEWS)):
+    for name in (*TABLES, *RESULT_TABLES, *RUN_TABLES, *(view.short_name for view in VIEWS)):
         create_input(con, name)
     yield con
     con.close()
