@@ -117,6 +117,34 @@ EXAMPLES = {
     "environment": "FROM environment ORDER BY rank, name",
     "source_quality": "FROM source_quality ORDER BY rank, check_name",
     "name": "SELECT count(*) AS names FROM name",
+    "fsdp_label": "SELECT verb, count(*) AS labels FROM fsdp_label GROUP BY verb ORDER BY verb",
+    "fsdp_segment": "FROM fsdp_segment WHERE unit IS NOT NULL ORDER BY rank, tid, at_ns LIMIT 20",
+    "op_unit": "SELECT node, count(*) AS ops FROM op_unit WHERE rank = 0 AND step_id = 1 "
+    "GROUP BY node_id, node ORDER BY node_id",
+    "collective_op": "SELECT rank, group_name, type, count(*) AS ops FROM collective_op "
+    "GROUP BY ALL ORDER BY ALL",
+    "collective_match": "FROM collective_match WHERE NOT is_matched ORDER BY rank, op_id",
+    "rank_clock": "FROM rank_clock ORDER BY rank",
+    "collective_instance": "SELECT last_arrival_rank, count(*) AS ops FROM collective_instance "
+    "WHERE is_matched GROUP BY last_arrival_rank",
+    "collective_census": "FROM collective_census ORDER BY rank, step_id, busy_ns DESC",
+    "block_table": "SELECT step_id, unit, phase, compute_ns, ag_ns, rs_ns FROM block_table "
+    "WHERE rank = 0 ORDER BY step_id, compute_start_ns",
+    "program_node": "SELECT node, busy_ns, end_ns - start_ns AS span_ns FROM program_node "
+    "WHERE rank = 0 AND step_id = 1 ORDER BY node_id",
+    "model_check": "FROM model_check WHERE status <> 'ok' ORDER BY check_name, step_id",
+    "step_gap": "FROM step_gap WHERE NOT is_boundary ORDER BY rank, step_id",
+    "gap_piece": "SELECT gap_class, sub_cause, sum(end_ns - start_ns) AS ns FROM gap_piece "
+    "WHERE rank = 0 AND step_id = 1 GROUP BY ALL ORDER BY ns DESC",
+    "what_if": "SELECT step_id, removed, max(step_ns) AS step_ns FROM what_if GROUP BY ALL "
+    "ORDER BY ALL",
+    "what_if_change": "SELECT step_id, change, max(step_ns) AS step_ns FROM what_if_change "
+    "GROUP BY ALL ORDER BY step_id, step_ns",
+    "step_bound": "FROM step_bound ORDER BY rank, step_id",
+    "bound_node": "FROM bound_node WHERE chain_position IS NOT NULL AND step_id = 1 "
+    "ORDER BY chain_position",
+    "hardware_queue": "FROM hardware_queue",
+    "launch_floor": "FROM launch_floor ORDER BY kind",
     "run_option": "FROM run_option",
     "audit_result": "FROM audit_result WHERE failed_count > 0",
     "ingest_note": "FROM ingest_note",
@@ -242,7 +270,7 @@ def _columns(columns: tuple[Column, ...]) -> list[str]:
 
 
 def _example(name: str) -> list[str]:
-    return ["```sql", f"{EXAMPLES[name]};", "```", ""]
+    return ["```sql", f"{EXAMPLES.get(name, f'FROM {name}')};", "```", ""]
 
 
 def _anchor(name: str) -> str:

@@ -23,6 +23,22 @@ if TYPE_CHECKING:
 
     Int = NDArray[np.int64]
 
+_STREAMS = """
+SELECT
+    o.stream,
+    mode(CASE u.node_kind
+        WHEN 'AG' THEN 'all-gather' WHEN 'AGIN' THEN 'copy-in' WHEN 'RS' THEN 'reduce-scatter'
+        WHEN 'POST' THEN 'reduce-scatter' WHEN 'AR' THEN 'all-reduce'
+        WHEN 'COMM' THEN 'other collectives'
+        ELSE 'compute'
+    END)
+FROM v1.op_unit AS u
+INNER JOIN v1.device_op AS o ON u.rank = o.rank AND u.op_id = o.op_id
+WHERE u.rank = $1 AND u.step_id = $2
+GROUP BY o.stream
+ORDER BY min(u.issue_rank)
+"""
+
 CLASSES = ("R1", "R2", "R3", "H1", "H2", "floor", "unresolved", "carried")
 
 
@@ -264,9 +280,11 @@ class _Analysis:
             if at[0] in usable
         }
         start_floors = floors.start_floors(reasons.values())
+        names = self._stream_names()
         self.results.add(
             "hardware_queue",
-            *((", ".join(map(str, sorted(one.streams))), one.until, one.count, one.counter_examples)
+            *((" + ".join(names[stream] for stream in sorted(one.streams)), one.until, one.count,
+               one.counter_examples)
               for one in queue_found.evidence),
         )  # fmt: skip
         self.results.add("launch_floor", *start_floors.items(), ("replay", floor))
@@ -291,6 +309,11 @@ class _Analysis:
             for r, pieces in enumerate(of_rank):
                 self._rows(found, reasons[s, r], pieces, s, r, s in refused | is_refused)
         return refused
+
+    def _stream_names(self) -> list[str]:
+        """Streams of the first rank, `7 (compute)`, in the order in which the program uses them."""
+        at = [self.batch.ranks[0], self.batch.steps[0]]
+        return [f"{stream} ({role})" for stream, role in self.con.execute(_STREAMS, at).fetchall()]
 
     def _rows(
         self,

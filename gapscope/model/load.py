@@ -49,7 +49,7 @@ ORDER BY u.step_id, u.rank, u.issue_rank
 """
 
 _COLLECTIVES = """
-SELECT u.rank, u.step_id, u.node_id, i.seq, i.group_name, i.is_matched
+SELECT u.rank, u.step_id, u.node_id, i.seq, i.group_name, i.group_ranks, i.is_matched
 FROM v1.op_unit AS u
 INNER JOIN v1.collective_instance AS i ON u.rank = i.rank AND u.op_id = i.op_id
 WHERE u.node_kind IN ('AG', 'RS', 'AR', 'COMM')
@@ -168,16 +168,30 @@ def _programs(nodes: dict[str, Any]) -> dict[tuple[int, int], tuple[Node, ...]]:
     programs = {}
     for step, rank, rows in _spans(nodes):
         program = []
-        for key in zip(
+        # Ranks may be in groups of different names; what must agree is which collectives share one.
+        groups: dict[str, str] = {"": ""}
+        for kind, unit, phase, turn, group in zip(
             nodes["node_kind"][rows], nodes["unit"][rows], nodes["phase"][rows],
             nodes["turn"][rows].tolist(), nodes["group_name"][rows],
             strict=True,
         ):  # fmt: skip
+            key = (kind, unit, phase, turn, groups.setdefault(group, f"group {len(groups)}"))
             if key not in made:
                 made[key] = Node(*key)
             program.append(made[key])
         programs[step, rank] = tuple(program)
     return programs
+
+
+def _by_appearance(stream: Int) -> Int:
+    """Streams by the order in which a program first uses them: ids differ between ranks."""
+    import numpy as np
+
+    ids, first, inverse = np.unique(stream, return_index=True, return_inverse=True)
+    number = np.empty(len(ids), np.int64)
+    number[np.argsort(first, kind="stable")] = np.arange(len(ids))
+    numbered: Int = number[inverse.reshape(-1)]
+    return numbered
 
 
 def _ops(con: duckdb.DuckDBPyConnection) -> dict[tuple[int, int], Ops]:
@@ -186,7 +200,7 @@ def _ops(con: duckdb.DuckDBPyConnection) -> dict[tuple[int, int], Ops]:
     arrays = _arrays(con, _OPS)
     return {
         (step, rank): Ops(
-            arrays["op_id"][rows], arrays["node_id"][rows], arrays["stream"][rows],
+            arrays["op_id"][rows], arrays["node_id"][rows], _by_appearance(arrays["stream"][rows]),
             arrays["start_ns"][rows], arrays["end_ns"][rows],
             np.minimum(arrays["issued_ns"][rows], arrays["start_ns"][rows]),
             arrays["is_copy"][rows], arrays["is_compute"][rows], arrays["is_collective"][rows],
@@ -203,8 +217,8 @@ def _joins(
     place = {rank: position for position, rank in enumerate(ranks)}
     found: dict[int, dict[int, dict[Any, list[int]]]] = {}
     matched: dict[tuple[int, int], bool] = {}
-    for rank, step, node, seq, group, is_matched in con.execute(_COLLECTIVES).fetchall():
-        key = (group, seq) if is_matched else (rank,)
+    for rank, step, node, seq, group, members, is_matched in con.execute(_COLLECTIVES).fetchall():
+        key = (group, members, seq) if is_matched else (rank,)
         found.setdefault(step, {}).setdefault(node, {}).setdefault(key, []).append(place[rank])
         matched[step, node] = matched.get((step, node), True) and bool(is_matched)
     return {

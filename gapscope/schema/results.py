@@ -126,7 +126,7 @@ _TABLES = (
         "streams",
         "Streams that were found to share an in-order hardware queue (rule Q1).",
         """
-        streams          VARCHAR -  Stream ids.
+        streams          VARCHAR -  Streams of the lowest rank, with what runs on them.
         until            VARCHAR -  What frees the queue: start or end of the op before.
         instance_count   BIGINT  -  Ops that started late, and just with the op that held them.
         counter_examples BIGINT  -  Ops that started although the rule would have held them.

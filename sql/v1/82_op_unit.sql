@@ -40,7 +40,8 @@ launched AS (
         o.start_ns,
         o.launch_tid,
         o.launch_start_ns,
-        o.time_class = 'communication' AND coalesce(regexp_matches(n.name, '(?i)all_?reduce'), FALSE) AS is_all_reduce
+        o.time_class = 'communication' AND coalesce(regexp_matches(n.name, '(?i)all_?reduce'), FALSE) AS is_all_reduce,
+        coalesce(n.name LIKE '%FillFunctor%', FALSE) AS is_fill
     FROM v1.device_op AS o
     INNER JOIN labelled_rank AS l ON o.rank = l.rank
     LEFT JOIN v1.name AS n ON o.rank = n.rank AND o.name_id = n.name_id
@@ -216,6 +217,25 @@ ordered AS (
     FROM placed
 ),
 
+-- The thread that calls backward() fills the loss' own gradient with ones before autograd's thread begins.
+seeded AS (
+    SELECT
+        *,
+        coalesce(
+            is_fill AND node_kind = 'FWD' AND anchor = 'order' AND lead(node_kind) OVER bare = 'BWD', FALSE
+        ) AS is_seed
+    FROM ordered
+    WINDOW bare AS (PARTITION BY rank, step_id, is_own_node ORDER BY issue_rank)
+),
+
+parted AS (
+    SELECT
+        * EXCLUDE (node_kind, phase),
+        CASE WHEN is_seed THEN 'BWD' ELSE node_kind END AS node_kind,
+        CASE WHEN is_seed THEN 'backward' ELSE phase END AS phase
+    FROM seeded
+),
+
 changed AS (
     SELECT
         *,
@@ -228,7 +248,7 @@ changed AS (
                 THEN 0
             ELSE 1
         END AS is_change
-    FROM ordered
+    FROM parted
     WINDOW bare AS (PARTITION BY rank, step_id, is_own_node ORDER BY issue_rank)
 ),
 
