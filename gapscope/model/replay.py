@@ -162,7 +162,8 @@ def replay(
 
     plan = _Plan(batch, cuts, edges, scenario)
     start, end = np.empty_like(cuts.work), np.empty_like(cuts.work)
-    dispatched = np.empty_like(cuts.work)
+    # When the last kernel of each segment started and ended: a copy behind it holds no queue.
+    dispatched, finished = np.empty_like(cuts.work), np.empty_like(cuts.work)
     node_end = np.full((len(batch.program), *batch.observed.shape), NEVER, np.int64)
     for i, segment in enumerate(cuts.items):
         entry = np.full(batch.observed.shape, NEVER, np.int64)
@@ -172,6 +173,8 @@ def replay(
             np.maximum(entry, end[before], out=entry)
         for before in plan.dispatched_before[i]:
             np.maximum(entry, dispatched[before], out=entry)
+        for before in plan.finished_before[i]:
+            np.maximum(entry, finished[before], out=entry)
         if not scenario.late_launch:
             np.maximum(entry, batch.window_start, out=entry)
         groups = batch.joins.get(segment.node)
@@ -185,6 +188,7 @@ def replay(
                 for group in groups:
                     last = start[i][:, group].max(axis=1)
                     end[i][:, group] = last[:, None] + transfer[segment.node][:, group]
+            finished[i] = end[i]
         else:
             end[i] = entry + cuts.work[i]
             dispatched[i] = entry + cuts.until_last[i]
@@ -193,12 +197,13 @@ def replay(
                 np.maximum(end[i], cuts.released[i], out=end[i])
                 np.maximum(dispatched[i], cuts.last_released[i], out=dispatched[i])
                 np.maximum(start[i], cuts.first_released[i] + cuts.floor, out=start[i])
+            finished[i] = dispatched[i] + cuts.last_length[i]
         np.maximum(node_end[segment.node], end[i], out=node_end[segment.node])
     return Replayed(start, end, end.max(axis=0) - batch.window_start)
 
 
 class _Plan:
-    """For each segment: which nodes, segments and dispatches it waits for."""
+    """For each segment: which nodes, segments and kernels it waits for."""
 
     def __init__(
         self, batch: Batch, cuts: Segments, edges: Sequence[Edge], scenario: Scenario
@@ -209,6 +214,7 @@ class _Plan:
         self.nodes_before: list[list[int]] = []
         self.segments_before: list[list[int]] = []
         self.dispatched_before: list[list[int]] = []
+        self.finished_before: list[list[int]] = []
         last_of_node: dict[int, int] = {}
         last_on: dict[object, int] = {}
         last_kernel_on: dict[int, int] = {}
@@ -234,7 +240,7 @@ class _Plan:
             self.segments_before.append(sorted(before))
             held, ended = _queue_heads(segment, scenario.queues, last_kernel_on)
             self.dispatched_before.append(held)
-            self.segments_before[-1] += ended
+            self.finished_before.append(ended)
             last_of_node[segment.node] = i
             for lane in lanes:
                 last_on[lane] = i
