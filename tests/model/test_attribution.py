@@ -38,7 +38,7 @@ def test_every_compute_op_is_in_its_unit_and_phase(name: str, tmp_path: Path) ->
             "WHERE o.time_class = 'compute'"
         ).fetchone()
         assert compared is not None
-        assert compared[0] > 400
+        assert compared[0] > 200
         assert con.execute(WRONG).fetchall() == []
 
 
