@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gapscope.cli import demo, doctor, export, ingest, output, report, sql, steps
+from gapscope.cli import demo, doctor, export, ingest, output, report, rules, sql, steps, what_if
 from gapscope.errors import EXIT_COULD_NOT_RUN, GapscopeError
 
 EXIT_BROKEN_PIPE = 141
@@ -34,6 +34,8 @@ _COMMANDS = (
     doctor.doctor,
     export.export,
     demo.demo,
+    rules.rules,
+    what_if.what_if,
 )
 for command in _COMMANDS:
     app.command()(command)
@@ -190,7 +192,7 @@ def _usage_error(error: Exception, arguments: list[str] | None) -> GapscopeError
     else:
         # Errors of the parser itself carry no context: the command is what was typed first.
         typed = (sys.argv[1:] if arguments is None else arguments)[:1]
-        known = {command.__name__ for command in _COMMANDS}
+        known = {command.__name__.replace("_", "-") for command in _COMMANDS}
         path = " ".join(["gapscope", *(name for name in typed if name in known)])
     message = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     if not message:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# (a) data, (b) lifetime of a buffer, (c) order of a stream or communicator, (d) order of the host, (e) synchronization.
-CLASSES = ("a", "b", "c", "d", "e")
+# What an edge stands for. Only data and buffers are in the bound; the rest holds in a run alone.
+CLASSES = {
+    "a": "data",
+    "b": "lifetime of a buffer",
+    "c": "order of a stream, queue or communicator",
+    "d": "order of the host",
+    "e": "synchronization",
+}
 
 
 @dataclass(frozen=True)
