@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gapscope.model import bound, checks, contention, floors, ladder, queues, replay
+from gapscope.model import (
+    bound,
+    checks,
+    configuration,
+    contention,
+    floors,
+    ladder,
+    queues,
+    replay,
+)
 from gapscope.model.checks import Check
 from gapscope.model.classify import classify, structural
 from gapscope.model.load import Batch, load
@@ -131,7 +140,14 @@ class _Analysis:
         self.results = results
         self.residual_ns = residual_ns
         self.offsets = offsets
-        self.edges = fsdp2.edges(batch.program)
+        self.found = configuration.detect(batch.program)
+        self.declared = configuration.declared(
+            dict(con.execute("SELECT name, value FROM v1.run_option").fetchall())
+        )
+        self.capacity = replace(
+            fsdp2.Capacity(), reduce_inputs=max(1, int(self.declared.get("reduce_inputs", 1)))
+        )
+        self.edges = fsdp2.edges(batch.program, self.capacity)
         self.weights = bound.weights(batch)
 
     def run(self) -> None:
@@ -186,6 +202,19 @@ class _Analysis:
                       f"{kinds['RS']} reduce-scatters; one program on {len(batch.ranks)} ranks and "
                       f"{len(batch.steps)} steps", None)
             )  # fmt: skip
+        wrong = configuration.differences(self.found, self.declared)
+        if wrong:
+            found.append(
+                Check(
+                    "configuration", None, "fail", float(len(wrong)), 0.0,
+                    "what gapscope.toml declares is not what ran: " + "; ".join(wrong), "bound",
+                )
+            )  # fmt: skip
+        else:
+            said = ", as declared" if self.declared else ", read off the labels"
+            found.append(
+                Check("configuration", None, "ok", None, None, self.found.words() + said, None)
+            )
         if batch.unmatched:
             found.append(
                 Check("collectives_matched", None, "warn", float(len(batch.unmatched)), 0.0,
@@ -201,7 +230,7 @@ class _Analysis:
         def other(edges: Sequence[Any]) -> Int:
             return bound.schedule(program, edges, weights).t_lb
 
-        plus_one = other([*fsdp2.edges(program, fsdp2.Capacity().plus_one()), *resources])
+        plus_one = other([*fsdp2.edges(program, self.capacity.plus_one()), *resources])
         free_engine = other([*self.edges, *bound.resource_edges(program, engine=False)])
         free_link = other([*self.edges, *bound.resource_edges(program, link=False)])
         engine = weights.duration[[n.kind in fsdp2.ENGINE for n in program]].sum(axis=0)
@@ -254,7 +283,7 @@ class _Analysis:
         else:
             queue_found = queues.detect(batch, cuts, self.edges, self.weights.duration)
             setting = ladder.Setting(
-                batch, cuts, self.edges, self.weights.duration, queue_found.queues
+                batch, cuts, self.edges, self.weights.duration, queue_found.queues, self.capacity
             )
             played = setting.play(ladder.scenario("", queue_found.queues))
             off = checks.replay_error(batch, played.step)

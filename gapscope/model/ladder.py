@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gapscope.model.replay import Queue, Replayed, Scenario, Segments, replay
@@ -35,6 +35,7 @@ class Setting:
     edges: Sequence[Edge]
     transfer: Int
     queues: tuple[Queue, ...]
+    capacity: Capacity = field(default_factory=Capacity)
 
     def play(self, scenario: Scenario) -> Replayed:
         return replay(self.batch, self.cuts, self.edges, self.transfer, scenario)
@@ -80,7 +81,11 @@ def interventions(setting: Setting) -> dict[str, Replayed]:
     batch = setting.batch
     found: dict[str, Replayed] = {}
     scatter_buffers = replace(
-        setting, edges=edges(batch.program, replace(Capacity(), reduce_inputs=2))
+        setting,
+        edges=edges(
+            batch.program,
+            replace(setting.capacity, reduce_inputs=setting.capacity.reduce_inputs + 1),
+        ),
     )
     found["+1 reduce-scatter buffer"] = scatter_buffers.play(as_run)
     found["separate reduce-scatter communicator"] = setting.play(
@@ -210,7 +215,7 @@ def _prefetched(setting: Setting, depth: int) -> Setting | None:
         first[i] -= shift
         released[i] -= shift
         last[i] -= shift
-    allowed = edges(program, replace(Capacity(), forward_gathers=max(2, depth + 1)))
+    allowed = edges(program, replace(setting.capacity, forward_gathers=max(2, depth + 1)))
     position = {n: order.index(place[n][0]) for n in range(len(program)) if place[n]}
     kept = [e for e in allowed if position[e.before] < position[e.after]]
     ahead = replace(cuts, first_released=first, released=released, last_released=last)
