@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gapscope.cli import demo, doctor, export, ingest, output, report, sql, steps
+from gapscope.cli import demo, doctor, export, ingest, output, report, simulate, sql, steps
 from gapscope.errors import EXIT_COULD_NOT_RUN, GapscopeError
 
 EXIT_BROKEN_PIPE = 141
@@ -34,6 +34,7 @@ _COMMANDS = (
     doctor.doctor,
     export.export,
     demo.demo,
+    simulate.simulate,
 )
 for command in _COMMANDS:
     app.command()(command)
