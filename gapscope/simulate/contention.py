@@ -26,20 +26,22 @@ class Beside:
         self.factor = factor
 
     def stretched(self, alone: Floats, start: Floats, end: Floats) -> Floats:
-        """Lengths when the share of an op that overlaps a resident collective is slowed down.
+        """Lengths when `factor` ns beside a resident collective do 1 ns of work.
 
-        Collectives of a rank follow each other, so their overlaps with one op add up.
+        Collectives of a rank follow each other in order, so each op meets them one by one.
         """
         import numpy as np
 
-        begin, stop = start[self.compute], end[self.compute]
-        overlap = np.zeros_like(begin)
+        begin = start[self.compute]
+        at = begin.copy()
+        left = alone[self.compute]
         for number in self.collective:
-            shared = np.minimum(stop, end[number]) - np.maximum(begin, start[number])
-            overlap += np.maximum(shared, 0)
-        # Beside communication `factor` ns of wall time do 1 ns of work.
-        needed = alone[self.compute]
-        done_beside = np.minimum(overlap / self.factor, needed)
+            lone = np.minimum(np.maximum(start[number] - at, 0), left)
+            at += lone
+            left = left - lone
+            beside = np.minimum(np.maximum(end[number] - at, 0) / self.factor, left)
+            at += beside * self.factor
+            left -= beside
         length: Floats = alone.copy()
-        length[self.compute] = np.rint(needed + (self.factor - 1) * done_beside)
+        length[self.compute] = np.rint(at + left - begin)
         return length

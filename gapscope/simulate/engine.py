@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-_PASSES = 12
+# Each pass settles one more stretch of time; steps of many blocks need some ten.
+_PASSES = 100
 _SYNC_RETURN_NS = 5_000.0
 _FOREVER_AGO = -1e18
 

@@ -238,7 +238,7 @@ class _Hooks(_Issue):
             self.launch(
                 Op(kernels.POST, "kernel", SCATTER, "side", node, 44_000.0, group.block), GAP_HOOK
             )
-            if self.accumulates:
+            if self.accumulates and self.syncs_every:
                 self._accumulate(group, SCATTER, "side")
             group.reduced = self.record(SCATTER)
 

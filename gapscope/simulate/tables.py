@@ -9,10 +9,14 @@ from gapscope.schema.catalog import quoted
 from gapscope.simulate.clock import RankClock
 from gapscope.simulate.pieces import Walk
 from gapscope.simulate.spec import Injection, Spec
-from gapscope.simulate.truth import Truth, expected_class
+from gapscope.simulate.truth import Training, Truth, expected_class
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
+
+    Ints = npt.NDArray[np.int64]
 
 TRUTH, PIECE = "simulated_truth", "simulated_piece"
 
@@ -65,6 +69,7 @@ def truth_table(truth: Truth, spec: Spec, clocks: list[RankClock]) -> pa.Table:
     end = np.stack([clock.local(training.window_end[:, r]) for r, clock in enumerate(clocks)], 1)
     start[0] = [clock.local(float(training.opened[0][r])) for r, clock in enumerate(clocks)]
     observed = end - start
+    compute = np.stack([_compute(training, r, clock) for r, clock in enumerate(clocks)], 1)
     numbered: list[tuple[int | None, Injection | None]] = list(enumerate(spec.injection))
     parts = []
     for number, one in numbered or [(None, None)]:
@@ -73,7 +78,7 @@ def truth_table(truth: Truth, spec: Spec, clocks: list[RankClock]) -> pa.Table:
             "injected_ns": observed - np.rint(without * rates),
             "observed_ns": observed,
             "clean_step_ns": np.rint(truth.clean * rates),
-            "compute_ns": np.rint(training.compute * rates),
+            "compute_ns": compute,
             "clean_compute_ns": np.rint(truth.clean_compute * rates),
             "ideal_step_ns": np.rint(training.ideal * rates),
         }
@@ -93,6 +98,19 @@ def truth_table(truth: Truth, spec: Spec, clocks: list[RankClock]) -> pa.Table:
         }
         parts.append(pa.table(columns, schema=_schema(TRUTH)))
     return pa.concat_tables(parts)
+
+
+def _compute(training: Training, rank: int, clock: RankClock) -> Ints:
+    """Time of compute kernels by step, as the rank's clock shows it; they never overlap."""
+    import numpy as np
+
+    chosen = [number for number, op in enumerate(training.program.ops) if op.work == "compute"]
+    return np.array(
+        [
+            (clock.local(timing.end[chosen, rank]) - clock.local(timing.start[chosen, rank])).sum()
+            for timing in training.steps
+        ]
+    )
 
 
 def piece_table(truth: Truth, clocks: list[RankClock]) -> pa.Table:
