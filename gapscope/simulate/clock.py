@@ -24,8 +24,13 @@ class RankClock:
     """Rank-local ns = true ns * rate + offset."""
 
     offset_ns: int
-    rate: float
+    drift_ppb: float
     base_ns: int | None
+
+    @property
+    def rate(self) -> float:
+        """Local ns in one true ns."""
+        return 1.0 + self.drift_ppb * 1e-9
 
     def local(self, true_ns: Floats | float) -> Ints:
         """Times on the rank's clock."""
@@ -45,7 +50,7 @@ def clocks(spec: Spec) -> list[RankClock]:
     found = []
     for rank in range(spec.ranks):
         offset = int(offsets[rank])
-        rate = 1.0 + float(either[1, rank]) * spec.clock.drift_ppb * 1e-9
+        drift = float(either[1, rank]) * spec.clock.drift_ppb
         base = _UNIX_NS - _FIRST_NS - offset if spec.clock.declared else None
-        found.append(RankClock(offset, rate, base))
+        found.append(RankClock(offset, drift, base))
     return found

@@ -15,7 +15,7 @@ from gapscope.ingest.workplace import check_target
 from gapscope.simulate import tables
 from gapscope.simulate.clock import RankClock, clocks
 from gapscope.simulate.rows import Rows
-from gapscope.simulate.spec import Spec, read
+from gapscope.simulate.spec import Spec, parse, text_of
 from gapscope.simulate.truth import Truth, simulate
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def write_run(
 ) -> IngestResult:
     """Simulate the SPEC in `source` and write the run at `out`, whole or not at all."""
     check_target(out, force=force)
-    spec = read(source)
+    text = text_of(source)
+    spec = parse(text)
     truth: dict[str, pa.Table] = {}
 
     def gather(work: Path) -> Gathered:
@@ -46,6 +47,9 @@ def write_run(
         own = clocks(spec)
         truth[tables.TRUTH] = tables.truth_table(simulated, spec, own)
         truth[tables.PIECE] = tables.piece_table(simulated, own)
+        truth[tables.CLOCK] = tables.clock_table(own)
+        # A run says by itself what it is a simulation of.
+        (work / "spec.toml").write_text(text, encoding="utf-8")
         staged = _stage(spec, source, simulated, own, work / "staging", progress)
         plan = [
             Placement(rank, one.partitions[0], is_primary=True, rank=rank, rank_source=FORMAT)

@@ -177,20 +177,19 @@ _SECTIONS = {
 }
 
 
-def read(path: Path) -> Spec:
-    """The SPEC in a file; GapscopeError names the key that is wrong."""
+def text_of(path: Path) -> str:
+    """What a SPEC file says."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is no text"
         raise GapscopeError(
             "no-spec", f"`{path}`: {reason}", "print one: `gapscope simulate --example`"
         ) from error
-    return parse(text)
 
 
 def parse(text: str) -> Spec:
-    """The SPEC in a text."""
+    """The SPEC in a text; GapscopeError names the key that is wrong."""
     try:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -204,6 +203,8 @@ def parse(text: str) -> Spec:
     top = [key for key in fields(Spec) if "doc" in key.metadata]
     spec = Spec(**_values(top, given, ""), **sections)
     found = tuple(_injection(one, number, spec) for number, one in enumerate(injections))
+    if any(one.gap_class == "H1" for one in found) and not spec.model.root_parameters:
+        raise _bad("`injection`: H1 needs `model.root_parameters = true`")
     if any(one.place == "hw_queue" for one in found) and spec.device.queues != "none":
         raise _bad('`injection`: `hw_queue` needs `device.queues = "none"`, which it replaces')
     return Spec(**{key.name: getattr(spec, key.name) for key in fields(Spec)[:-1]}, injection=found)

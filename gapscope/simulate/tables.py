@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
 
-TRUTH, PIECE = "simulated_truth", "simulated_piece"
+TRUTH, PIECE, CLOCK = "simulated_truth", "simulated_piece", "simulated_clock"
 
 _DOCS = {
     TRUTH: "One row a rank, step and injection (one without any): what it really cost.",
     PIECE: """Why compute was absent, for gaps above 100 us: what held each start, walked back.
         `transfer` says nothing about whether the collective could have started earlier.""",
+    CLOCK: "What the clock of each rank really is: local = true * (1 + drift_ppb / 1e9) + offset.",
 }
 
 # Column, type, meaning.
@@ -53,6 +54,11 @@ _COLUMNS = {
         op_id            BIGINT  Op that waited (R1, R2, floor) or ran (transfer, R3, work).
         node             VARCHAR Its node: AG, AGOUT, FWD, RSIN, RS, ... and its module.
     """,  # noqa: E501
+    CLOCK: """
+        rank             BIGINT  Global rank.
+        offset_ns        BIGINT  Added to true time; a second more is added on all ranks alike.
+        drift_ppb        DOUBLE  Drift in ns a second.
+    """,
 }
 
 
@@ -146,6 +152,18 @@ def piece_table(truth: Truth, clocks: list[RankClock]) -> pa.Table:
     return pa.concat_tables(parts)
 
 
+def clock_table(clocks: list[RankClock]) -> pa.Table:
+    """Rows of `simulated_clock`."""
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {
+        "rank": list(range(len(clocks))),
+        "offset_ns": [clock.offset_ns for clock in clocks],
+        "drift_ppb": [clock.drift_ppb for clock in clocks],
+    }
+    return pa.table(columns, schema=_schema(CLOCK))
+
+
 def install(database: Path, tables: dict[str, pa.Table]) -> None:
     """Put the tables into `run.duckdb`, where any shell shows them."""
     import duckdb
@@ -168,5 +186,10 @@ def _described(name: str) -> list[list[str]]:
 def _schema(name: str) -> pa.Schema:
     import pyarrow as pa
 
-    types = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_()}
+    types = {
+        "BIGINT": pa.int64(),
+        "VARCHAR": pa.string(),
+        "BOOLEAN": pa.bool_(),
+        "DOUBLE": pa.float64(),
+    }
     return pa.schema([(column, types[kind]) for column, kind, _ in _described(name)])

@@ -47,6 +47,10 @@ from gapscope.simulate.spec import parse
             "[[injection]]\nclass = 'R1'\namount_ms = 1\nsteps = 3",
             "`injection[0].steps` is a list of whole numbers",
         ),
+        (
+            "[model]\nroot_parameters = false\n[[injection]]\nclass = 'H1'\nfactor = 2",
+            "H1 needs `model.root_parameters",
+        ),
         ("[device]\nqueues = 'two'\n[[injection]]\nclass = 'R2'", "`device.queues = "),
     ],
 )

@@ -147,6 +147,8 @@ def test_pieces_tile_the_long_gaps(run):
 def test_clocks_differ_and_the_rank_table_says_by_how_much(run):
     bases = [base for (base,) in rows(run, "SELECT clock_base_ns FROM rank ORDER BY rank")]
     assert len(set(bases)) == 3
+    told = rows(run, "SELECT offset_ns FROM simulated_clock ORDER BY rank")
+    assert len({base + offset for base, (offset,) in zip(bases, told, strict=True)}) == 1
     # Ends of one collective on the Unix clock: apart by what ranks end early, and by drift.
     ends = """SELECT max(at_ns) - min(at_ns) FROM (
         SELECT c.seq, o.end_ns + r.clock_base_ns AS at_ns FROM collective AS c
@@ -193,10 +195,11 @@ def test_any_shell_shows_the_truth(run):
     with duckdb.connect(str(run / "run.duckdb"), read_only=True) as con:
         told = con.execute(
             "SELECT count(*) FROM duckdb_columns() WHERE table_name IN "
-            "('simulated_truth', 'simulated_piece') AND schema_name = 'v1' AND comment IS NULL"
+            "('simulated_truth', 'simulated_piece', 'simulated_clock') AND schema_name = 'v1' AND comment IS NULL"
         ).fetchone()
         kept = con.execute("SELECT count(*) FROM simulated_truth").fetchone()
     assert (told, kept) == ((0,), (24,))
+    assert (run / "spec.toml").read_text() == SPEC
 
 
 def test_the_example_names_every_key_at_its_default():

@@ -60,6 +60,8 @@ def test_a_step_bound_by_its_link_lasts_as_long_as_all_transfers():
     transfers = (18 * 50 + 2 * 70) * MS
     assert (lengths(truth.observed) > transfers).all()
     assert (lengths(truth.observed) < transfers + 4 * MS).all()
+    assert (truth.observed.ideal > transfers).all()
+    assert (truth.observed.ideal < lengths(truth.observed)).all()
 
 
 @pytest.mark.parametrize("ranks", [2, 5])
