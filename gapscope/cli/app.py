@@ -13,7 +13,19 @@ from typing import Annotated, Any
 
 import typer
 
-from gapscope.cli import demo, doctor, export, ingest, output, report, rules, sql, steps, what_if
+from gapscope.cli import (
+    demo,
+    doctor,
+    export,
+    ingest,
+    output,
+    report,
+    rules,
+    simulate,
+    sql,
+    steps,
+    what_if,
+)
 from gapscope.errors import EXIT_COULD_NOT_RUN, GapscopeError
 
 EXIT_BROKEN_PIPE = 141
@@ -36,6 +48,7 @@ _COMMANDS = (
     demo.demo,
     rules.rules,
     what_if.what_if,
+    simulate.simulate,
 )
 for command in _COMMANDS:
     app.command()(command)

@@ -7,6 +7,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
+# Bars of their own; whatever else is named is a file that is read.
+_PHASES = ("views", "simulating", "writing")
+
 
 def wanted(*, quiet: bool, no_progress: bool) -> bool:
     """On a terminal, unless switched off or run by a CI."""
@@ -29,7 +32,7 @@ def bar(*, quiet: bool, no_progress: bool) -> Iterator[Callable[[str, int, int],
 
         def update(what: str, done: int, total: int) -> None:
             # Parallel reads count files and name the last one: one bar for all of them.
-            key = what if what == "views" else "reading"
+            key = what if what in _PHASES else "reading"
             if key not in tasks:
                 tasks[key] = progress.add_task(key, total=total)
             text = key if key == what else f"{key} {what}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gapscope.errors import GapscopeError
 from gapscope.ingest.discover import Found, discover
-from gapscope.ingest.ranks import RankOptions, assign, place
+from gapscope.ingest.ranks import Placement, RankOptions, assign, place
 from gapscope.ingest.stage import Staged, stage
 from gapscope.ingest.workers import worker_pool
 from gapscope.ingest.workplace import WorkPlace, check_target
@@ -39,6 +39,15 @@ class IngestResult:
     out: Path
     rows: dict[int, dict[str, int]]
     quality: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What a run is made of: staged sources, the rank of each, and notes on the whole."""
+
+    staged: list[Staged]
+    plan: list[Placement]
+    notes: list[IngestNote]
 
 
 def ingest(
@@ -64,21 +73,56 @@ def ingest(
     _check_steps(steps)
     _check_memory_limit(memory_limit)
     workers = min(workers or _default_workers(found), len(found))
+
+    def gather(work: Path) -> Gathered:
+        staged, failures = _stage_all(found, work, workers, progress)
+        # A file that could not be read is reported as such, not as one that does not exist.
+        unread = {name for one, _ in failures for name in (one.label, one.path.name)}
+        declared = {name: rank for name, rank in (ranks or {}).items() if name not in unread}
+        plan = assign(staged, RankOptions(rank_from_name, declared))
+        return Gathered(staged, plan, _notes(failures, ignored))
+
+    return make_run(
+        out,
+        gather,
+        force=force,
+        steps=steps,
+        workers=workers,
+        memory_limit=memory_limit,
+        progress=progress,
+    )
+
+
+def make_run(
+    out: Path,
+    gather: Callable[[Path], Gathered],
+    *,
+    force: bool,
+    steps: str | None = None,
+    workers: int,
+    memory_limit: str | None = None,
+    progress: Progress | None = None,
+    add_tables: Callable[[Path], None] | None = None,
+) -> IngestResult:
+    """A whole run at `out`, or nothing, from rows that `gather` stages below a directory.
+
+    `add_tables` may put tables of its own into `run.duckdb` before the run is published.
+    """
     workplace = WorkPlace(out)
     work = workplace.path
     try:
         with _readable_failures(out):
-            staged, failures = _stage_all(found, work, workers, progress)
-            # A file that could not be read is reported as such, not as one that does not exist.
-            unread = {name for one, _ in failures for name in (one.label, one.path.name)}
-            declared = {name: rank for name, rank in (ranks or {}).items() if name not in unread}
-            plan = assign(staged, RankOptions(rank_from_name, declared))
-            rows = place(plan, staged, work)
-            notes = _notes(failures, ignored)
+            gathered = gather(work)
+            staged = gathered.staged
+            rows = place(gathered.plan, staged, work)
             shutil.rmtree(work / "staging", ignore_errors=True)
             options = {} if steps is None else {"steps": steps}
-            _derive_all(sorted(rows), work, out, options, notes, workers, memory_limit, progress)
+            _derive_all(
+                sorted(rows), work, out, options, gathered.notes, workers, memory_limit, progress
+            )
             _check_steps_found(work, steps)
+            if add_tables is not None:
+                add_tables(work / "run.duckdb")
             _write_manifest(work, staged, rows, options)
             quality = _notable_quality(work)
             shutil.rmtree(work / "spill", ignore_errors=True)
@@ -301,19 +345,25 @@ def _write_manifest(
         "duckdb_version": duckdb.__version__,
         "created_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "options": options,
-        "sources": [
-            {
-                "path": one.found.label,
-                "format": one.info.format,
-                "bytes": one.bytes,
-                "digest": one.digest,
-            }
-            for one in staged
-        ],
+        "sources": _sources(staged),
         "rows": {str(rank): counts for rank, counts in sorted(rows.items())},
     }
     text = json.dumps(manifest, indent=1)
     (work / "manifest.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _sources(staged: list[Staged]) -> list[dict[str, Any]]:
+    """Each source once: one file may make several ranks."""
+    by_path = {one.found.path: one for one in staged}
+    return [
+        {
+            "path": one.found.label,
+            "format": one.info.format,
+            "bytes": one.bytes,
+            "digest": one.digest,
+        }
+        for one in by_path.values()
+    ]
 
 
 def _notable_quality(work: Path) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ def stage(
         info = READERS[found.format]().read(found.path, sink)
         _check_identity(info, sink)
         sink.close()
-        size, digest = _digest(found.path)
+        size, hashed = digest(found.path)
     except (GapscopeError, MemoryError):
         sink.abort()
         raise
@@ -78,7 +78,7 @@ def stage(
     except BaseException:
         sink.abort()
         raise
-    return Staged(found, directory, info, _partitions(directory), sink.rows, size, digest)
+    return Staged(found, directory, info, _partitions(directory), sink.rows, size, hashed)
 
 
 def _check_identity(info: SourceInfo, sink: StagingSink) -> None:
@@ -119,7 +119,7 @@ def _partitions(directory: Path) -> list[Partition]:
     return [Partition(*row) for row in rows]
 
 
-def _digest(path: Path) -> tuple[int, str]:
+def digest(path: Path) -> tuple[int, str]:
     """Size and blake2b-128 of a file, or of the files of a directory in name order."""
     hasher = hashlib.blake2b(digest_size=16)
     size = 0

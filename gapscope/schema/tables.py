@@ -69,7 +69,7 @@ _TABLES = (
         device           INTEGER -  Device ordinal as the process sees it; NULL without device ops.
         device_uuid      VARCHAR -  Device UUID; two ranks with one UUID share a device.
         device_name      VARCHAR -  Device model.
-        source_format    VARCHAR -  nsys or kineto.
+        source_format    VARCHAR -  nsys, kineto or simulated.
         source_path      VARCHAR -  Input path relative to the ingested directory.
         source_bytes     BIGINT  B  Size of the input file.
         source_digest    VARCHAR -  blake2b-128 of the input file.
@@ -79,7 +79,7 @@ _TABLES = (
         nccl_version     VARCHAR -  NCCL version.
         world_size       BIGINT  -  World size, when the source states it.
         part             VARCHAR -  Pipeline stage or part label; NULL until declared.
-        rank_source      VARCHAR -  distributedInfo, RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK, declared, file name or provisional.
+        rank_source      VARCHAR -  distributedInfo, RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK, declared, file name, simulated or provisional.
         clock_base_ns    BIGINT  ns Unix time of trace time 0; NULL when the source does not state it.
         clock_offset_ns  BIGINT  ns Added to this rank's times to compare ranks; NULL while unknown.
         clock_residual_ns BIGINT ns Uncertainty of clock_offset_ns; NULL while unknown.

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(
     r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
 )
-COMMANDS = ("ingest", "report", "sql", "steps", "doctor", "export", "demo")
+COMMANDS = ("ingest", "report", "sql", "steps", "doctor", "export", "demo", "simulate")
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_readme_names_only_commands_that_exist():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_example_in_help_works(newcomer, tiny_run, command):
     directory, _ = newcomer
-    if command not in ("ingest", "demo"):
+    if command not in ("ingest", "demo", "simulate"):
         shutil.copytree(tiny_run, directory / "gapscope.run")
     shown = _run(["gapscope", command, "--help"], newcomer)
     example = re.search(r"Example: (gapscope .*?)\n\s*\n", shown, re.DOTALL)

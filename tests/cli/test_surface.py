@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ("ingest", "report", "sql", "steps", "doctor", "export", "demo")
+COMMANDS = ("ingest", "report", "sql", "steps", "doctor", "export", "demo", "simulate")
 HEAVY = ("duckdb", "pyarrow", "polars", "plotly", "numpy", "jinja2", "rich")
 
 

@@ -1,0 +1,56 @@
+"""The clocks that ranks read: what a trace shows of true time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gapscope.simulate.spec import Spec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Ints = npt.NDArray[np.int64]
+
+# Simulated time 0 in Unix time, and on a clock without an offset.
+_UNIX_NS = 1_800_000_000_000_000_000
+_FIRST_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class RankClock:
+    """Rank-local ns = true ns * rate + offset."""
+
+    offset_ns: int
+    drift_ppb: float
+    base_ns: int | None
+
+    @property
+    def rate(self) -> float:
+        """Local ns in one true ns."""
+        return 1.0 + self.drift_ppb * 1e-9
+
+    def local(self, true_ns: Floats | float) -> Ints:
+        """Times on the rank's clock."""
+        import numpy as np
+
+        read: Ints = np.rint(np.asarray(true_ns) * self.rate).astype(np.int64)
+        return read + (_FIRST_NS + self.offset_ns)
+
+
+def clocks(spec: Spec) -> list[RankClock]:
+    """One clock a rank."""
+    import numpy as np
+
+    random = np.random.default_rng([spec.seed, spec.steps, 1])
+    either = 2 * random.random((2, spec.ranks)) - 1
+    offsets = np.rint(either[0] * spec.clock.offset_us * 1_000).astype(np.int64)
+    found = []
+    for rank in range(spec.ranks):
+        offset = int(offsets[rank])
+        drift = float(either[1, rank]) * spec.clock.drift_ppb
+        base = _UNIX_NS - _FIRST_NS - offset if spec.clock.declared else None
+        found.append(RankClock(offset, drift, base))
+    return found

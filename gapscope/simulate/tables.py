@@ -1,0 +1,195 @@
+"""The truth as tables of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapscope.schema.catalog import quoted
+from gapscope.simulate.clock import RankClock
+from gapscope.simulate.pieces import Walk
+from gapscope.simulate.spec import Injection, Spec
+from gapscope.simulate.truth import Training, Truth, expected_class
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    Ints = npt.NDArray[np.int64]
+
+TRUTH, PIECE, CLOCK = "simulated_truth", "simulated_piece", "simulated_clock"
+
+_DOCS = {
+    TRUTH: "One row a rank, step and injection (one without any): what it really cost.",
+    PIECE: """Why compute was absent, for gaps above 100 us: what held each start, walked back.
+        `transfer` says nothing about whether the collective could have started earlier.""",
+    CLOCK: "What the clock of each rank really is: local = true * (1 + drift_ppb / 1e9) + offset.",
+}
+
+# Column, type, meaning.
+_COLUMNS = {
+    TRUTH: """
+        rank             BIGINT  Global rank.
+        step_id          BIGINT  Step, as in v1.step.
+        injection        BIGINT  Its number in the SPEC, from 0; NULL without any.
+        injected_class   VARCHAR R1, R2, R3, H1, H2 or none.
+        place            VARCHAR What was done: the place of the injection.
+        is_injected_here BOOLEAN It happens on this rank and in this step.
+        expected_class   VARCHAR What it shows as here: R3 where another rank is late.
+        injected_ns      BIGINT  observed_ns less the length of the step without this injection.
+        observed_ns      BIGINT  Length of the step in the device projection.
+        clean_step_ns    BIGINT  The same with nothing injected and the same random numbers.
+        compute_ns       BIGINT  Time of compute kernels in it.
+        clean_compute_ns BIGINT  The same with nothing injected.
+        ideal_step_ns    BIGINT  Same lengths of all ops, but all ranks start at once with all issued, no queue is shared, starting costs nothing.
+    """,  # noqa: E501
+    PIECE: """
+        rank             BIGINT  Global rank.
+        step_id          BIGINT  Step, as in v1.step.
+        start_ns         BIGINT  Start, on the clock of the rank.
+        end_ns           BIGINT  End.
+        wait_class       VARCHAR R1 not issued, R2 held by queue or stream, R3 last arrival, transfer, work, floor, before (the step before).
+        place            VARCHAR hw_queue or stream, for R2.
+        op_id            BIGINT  Op that waited (R1, R2, floor) or ran (transfer, R3, work).
+        node             VARCHAR Its node: AG, AGOUT, FWD, RSIN, RS, ... and its module.
+    """,  # noqa: E501
+    CLOCK: """
+        rank             BIGINT  Global rank.
+        offset_ns        BIGINT  Added to true time; a second more is added on all ranks alike.
+        drift_ppb        DOUBLE  Drift in ns a second.
+    """,
+}
+
+
+def truth_table(truth: Truth, spec: Spec, clocks: list[RankClock]) -> pa.Table:
+    """Rows of `simulated_truth`."""
+    import numpy as np
+    import pyarrow as pa
+
+    training = truth.observed
+    rates = np.array([clock.rate for clock in clocks])
+    start = np.stack(
+        [clock.local(training.window_start[:, r]) for r, clock in enumerate(clocks)], 1
+    )
+    end = np.stack([clock.local(training.window_end[:, r]) for r, clock in enumerate(clocks)], 1)
+    start[0] = [clock.local(float(training.opened[0][r])) for r, clock in enumerate(clocks)]
+    observed = end - start
+    compute = np.stack([_compute(training, r, clock) for r, clock in enumerate(clocks)], 1)
+    numbered: list[tuple[int | None, Injection | None]] = list(enumerate(spec.injection))
+    parts = []
+    for number, one in numbered or [(None, None)]:
+        without = truth.clean if number is None else truth.without[number]
+        lengths = {
+            "injected_ns": observed - np.rint(without * rates),
+            "observed_ns": observed,
+            "clean_step_ns": np.rint(truth.clean * rates),
+            "compute_ns": compute,
+            "clean_compute_ns": np.rint(truth.clean_compute * rates),
+            "ideal_step_ns": np.rint(training.ideal * rates),
+        }
+        places = [(rank, step) for rank in range(spec.ranks) for step in range(spec.steps)]
+        columns: dict[str, Any] = {
+            "rank": [rank for rank, _ in places],
+            "step_id": [step for _, step in places],
+            "injection": [number] * len(places),
+            "injected_class": ["none" if one is None else one.gap_class] * len(places),
+            "place": [None if one is None else one.place] * len(places),
+            "is_injected_here": [one is not None and one.happens(*place) for place in places],
+            "expected_class": [
+                None if one is None else expected_class(one, *place, spec.ranks) for place in places
+            ],
+            # Arrays are by step and rank.
+            **{name: values.T.ravel().astype(np.int64) for name, values in lengths.items()},
+        }
+        parts.append(pa.table(columns, schema=_schema(TRUTH)))
+    return pa.concat_tables(parts)
+
+
+def _compute(training: Training, rank: int, clock: RankClock) -> Ints:
+    """Time of compute kernels by step, as the rank's clock shows it; they never overlap."""
+    import numpy as np
+
+    chosen = [number for number, op in enumerate(training.program.ops) if op.work == "compute"]
+    return np.array(
+        [
+            (clock.local(timing.end[chosen, rank]) - clock.local(timing.start[chosen, rank])).sum()
+            for timing in training.steps
+        ]
+    )
+
+
+def piece_table(truth: Truth, clocks: list[RankClock]) -> pa.Table:
+    """Rows of `simulated_piece`."""
+    import numpy as np
+    import pyarrow as pa
+
+    training = truth.observed
+    ops = training.program.ops
+    walk = Walk(training.program, training.order)
+    parts = []
+    for rank, clock in enumerate(clocks):
+        found = [
+            (step, piece)
+            for step, timing in enumerate(training.steps)
+            for piece in walk.step(timing, rank, float(training.window_start[step, rank]))
+        ]
+        parts.append(
+            pa.table(
+                {
+                    "rank": pa.array([rank] * len(found), pa.int64()),
+                    "step_id": pa.array([step for step, _ in found], pa.int64()),
+                    "start_ns": clock.local(np.array([piece.start for _, piece in found])),
+                    "end_ns": clock.local(np.array([piece.end for _, piece in found])),
+                    "wait_class": [piece.wait_class for _, piece in found],
+                    "place": pa.array([piece.place or None for _, piece in found], pa.string()),
+                    "op_id": pa.array([p.op + step * len(ops) for step, p in found], pa.int64()),
+                    "node": pa.array([ops[piece.op].node for _, piece in found], pa.string()),
+                },
+                schema=_schema(PIECE),
+            )
+        )
+    return pa.concat_tables(parts)
+
+
+def clock_table(clocks: list[RankClock]) -> pa.Table:
+    """Rows of `simulated_clock`."""
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {
+        "rank": list(range(len(clocks))),
+        "offset_ns": [clock.offset_ns for clock in clocks],
+        "drift_ppb": [clock.drift_ppb for clock in clocks],
+    }
+    return pa.table(columns, schema=_schema(CLOCK))
+
+
+def install(database: Path, tables: dict[str, pa.Table]) -> None:
+    """Put the tables into `run.duckdb`, where any shell shows them."""
+    import duckdb
+
+    with duckdb.connect(str(database)) as con:
+        for name, table in tables.items():
+            con.register("rows", table)
+            con.execute(f"CREATE TABLE v1.{name} AS FROM rows")
+            con.unregister("rows")
+            con.execute(f"COMMENT ON TABLE v1.{name} IS {quoted(' '.join(_DOCS[name].split()))}")
+            for column, _, meaning in _described(name):
+                con.execute(f"COMMENT ON COLUMN v1.{name}.{column} IS {quoted(meaning)}")
+            con.execute(f"CREATE VIEW main.{name} AS FROM v1.{name}")
+
+
+def _described(name: str) -> list[list[str]]:
+    return [line.split(None, 2) for line in _COLUMNS[name].strip().splitlines()]
+
+
+def _schema(name: str) -> pa.Schema:
+    import pyarrow as pa
+
+    types = {
+        "BIGINT": pa.int64(),
+        "VARCHAR": pa.string(),
+        "BOOLEAN": pa.bool_(),
+        "DOUBLE": pa.float64(),
+    }
+    return pa.schema([(column, types[kind]) for column, kind, _ in _described(name)])
