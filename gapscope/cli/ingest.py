@@ -43,6 +43,12 @@ def ingest(
         list[str] | None,
         typer.Option(metavar="FILE=N", help="Declare the rank of a capture; repeat it."),
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Declared configuration; default: gapscope.toml, if it is there."
+        ),
+    ] = None,
     workers: Workers = None,
     memory_limit: MemoryLimit = None,
     relink: Annotated[
@@ -75,6 +81,7 @@ def ingest(
         steps=steps,
         rank_from_name=rank_from_name,
         ranks=_declared(rank or []),
+        config=config,
         workers=workers,
         memory_limit=memory_limit,
         no_progress=no_progress,
@@ -101,15 +108,21 @@ def run_ingest(
     steps: str | None = None,
     rank_from_name: bool = False,
     ranks: dict[str, int] | None = None,
+    config: Path | None = None,
     workers: int | None = None,
     memory_limit: str | None = None,
     no_progress: bool = False,
     quiet: bool = False,
 ) -> IngestResult:
     """Ingest with a progress bar, then say what came in and what is wrong with it."""
+    from gapscope import config as configuration_file
     from gapscope.cli import progress, quality
     from gapscope.ingest import pipeline
+    from gapscope.model.configuration import check_declaration
 
+    declared = configuration_file.read(config).get("fsdp2")
+    if declared is not None:
+        check_declaration(declared, str(config or configuration_file.DEFAULT))
     with progress.bar(quiet=quiet, no_progress=no_progress) as update:
         result = pipeline.ingest(
             sources,
@@ -118,6 +131,7 @@ def run_ingest(
             steps=steps,
             rank_from_name=rank_from_name,
             ranks=ranks,
+            declared_fsdp2=declared,
             workers=workers,
             memory_limit=memory_limit,
             progress=update,

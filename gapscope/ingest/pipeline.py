@@ -58,6 +58,7 @@ def ingest(
     steps: str | None = None,
     rank_from_name: bool = False,
     ranks: dict[str, int] | None = None,
+    declared_fsdp2: dict[str, Any] | None = None,
     workers: int | None = None,
     memory_limit: str | None = None,
     progress: Progress | None = None,
@@ -66,7 +67,8 @@ def ingest(
 
     Nothing appears at `out` until everything is written: the work is done in a temporary
     directory beside it and renamed once. Inputs are only read. `steps` is a regular expression
-    that a step range must match whole. Raises GapscopeError; leaves nothing behind when it does.
+    that a step range must match whole; `declared_fsdp2` is the `[fsdp2]` table of `gapscope.toml`.
+    Raises GapscopeError; leaves nothing behind when it does.
     """
     check_target(out, force=force)
     found, ignored = discover(sources)
@@ -87,6 +89,7 @@ def ingest(
         gather,
         force=force,
         steps=steps,
+        declared_fsdp2=declared_fsdp2,
         workers=workers,
         memory_limit=memory_limit,
         progress=progress,
@@ -99,6 +102,7 @@ def make_run(
     *,
     force: bool,
     steps: str | None = None,
+    declared_fsdp2: dict[str, Any] | None = None,
     workers: int,
     memory_limit: str | None = None,
     progress: Progress | None = None,
@@ -117,6 +121,8 @@ def make_run(
             rows = place(gathered.plan, staged, work)
             shutil.rmtree(work / "staging", ignore_errors=True)
             options = {} if steps is None else {"steps": steps}
+            if declared_fsdp2:
+                options["fsdp2"] = json.dumps(declared_fsdp2, sort_keys=True)
             _derive_all(
                 sorted(rows), work, out, options, gathered.notes, workers, memory_limit, progress
             )
