@@ -128,7 +128,11 @@ def is_compute(of: Node, op: Op) -> bool:
 
 
 def union(ops: Iterable[Op]) -> int:
-    return len({t for op in ops for t in range(op.start, op.end)}) if ops else 0
+    total = until = 0
+    for op in sorted(ops, key=lambda o: o.start):
+        total += max(0, op.end - max(op.start, until))
+        until = max(until, op.end)
+    return total
 
 
 def _columns(of: Sequence[Node], rows: Sequence[Op], place: dict[str, int]) -> Ops:
@@ -180,6 +184,7 @@ class Machine:
     pause: Length = lambda kind, rank: 0  # host time before each launch
     kernels: Callable[[str], int] = lambda kind: 1  # ops of a node
     queues: tuple[frozenset[int], ...] = ()
+    until: str = "start"  # what of an op frees its queue
     floor: int = 0
     nodes: list[Node] = field(default_factory=list)
     ops: list[list[Op]] = field(default_factory=list)
@@ -222,7 +227,7 @@ class Machine:
             self._free[stream] = end
             self._count += 1
             if not is_copy:
-                self._started[stream] = (self._count, start)
+                self._started[stream] = (self._count, start if self.until == "start" else end)
             for r in range(self.ranks):
                 self.ops[r].append(
                     Op(name, stream, int(start[r]), int(end[r]), int(self._host[r]), "memcpy" if is_copy else "kernel")
