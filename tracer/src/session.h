@@ -1,0 +1,89 @@
+// One traced process: starts CUPTI and NVTX, and owns the thread that writes.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "buffer_pool.h"
+#include "cupti_api.h"
+#include "decode.h"
+#include "loss.h"
+#include "metadata.h"
+#include "nvtx_ranges.h"
+#include "options.h"
+#include "sink.h"
+#include "tables.h"
+
+namespace gapscope {
+
+class Session {
+ public:
+  // Made at the first injection and never destroyed: records may arrive until the process is gone.
+  static Session& get();
+
+  // The process initializes CUDA.
+  void start();
+  // A shared object of the process makes its first NVTX call.
+  bool start_nvtx(const void* (*get_export_table)(uint32_t));
+
+ private:
+  Session();
+
+  bool make_directory();
+  bool subscribe();
+  void configure();
+  void open_window();
+  void close_window();
+  void start_writer();
+  void check(const char* function, CUptiResult result);
+
+  // CUPTI's threads and the application's.
+  static void on_request(uint8_t** buffer, size_t* size, size_t* most_records);
+  static void on_complete(CUcontext, uint32_t, uint8_t* buffer, size_t size, size_t valid);
+  static void on_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void* data);
+  static void at_exit();
+  static void after_fork_in_child();
+
+  // The writer thread.
+  void write();
+  void write_until_stopped();
+  void write_rest();
+  void drain();
+  void tick(int64_t now);
+  void save_metadata();
+  void wake();
+
+  Options options_;
+  std::string directory_;
+  Metadata metadata_;
+  CuptiApi cupti_;
+  Loss loss_;
+  CuptiErrors errors_;
+  std::unique_ptr<BufferPool> pool_;
+  std::unique_ptr<Sink> sink_;
+  std::unique_ptr<Tables> tables_;
+  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<NvtxRanges> ranges_;
+  int owner_pid_ = 0;
+  bool is_started_ = false;
+  bool has_cupti_ = false;
+  bool is_driver_asked_ = false;
+  int64_t next_flush_ns_ = 0;
+  int64_t next_metadata_ns_ = 0;
+  int wake_fd_ = -1;
+  std::mutex window_mutex_;
+  bool is_window_open_ = false;
+  std::atomic<int64_t> window_end_ns_{0};
+  std::atomic<bool> was_window_closed_{false};
+  bool are_ranges_finished_ = false;
+  std::atomic<bool> is_forked_{false};
+  std::atomic<bool> is_stopping_{false};
+  std::mutex stopped_mutex_;
+  std::condition_variable stopped_;
+  bool is_stopped_ = false;
+};
+
+}  // namespace gapscope
