@@ -63,6 +63,8 @@ class Stream {
       ArrowArrayView* column = view_.children[i];
       column->length = view_.length;
       column->null_count = 0;
+      // The encoder takes the number of buffers from the array behind the view.
+      column->array = spec_.columns[i].type == Type::kText ? &text_array_ : &number_array_;
       size_t values = batch.rows();
       if (spec_.columns[i].type == Type::kText) {
         ++values;
@@ -93,6 +95,12 @@ class Stream {
   uint64_t bytes() const { return static_cast<uint64_t>(length_); }
 
  private:
+  static ArrowArray array_with(int64_t buffers) {
+    ArrowArray array{};
+    array.n_buffers = buffers;
+    return array;
+  }
+
   bool prepare() {
     ArrowSchemaInit(&schema_);
     if (ArrowSchemaSetTypeStruct(&schema_, static_cast<int64_t>(spec_.column_count)) !=
@@ -180,6 +188,8 @@ class Stream {
   off_t length_ = 0;
   size_t wanted_ = 0;
   bool is_prepared_ = false;
+  ArrowArray number_array_ = array_with(2);
+  ArrowArray text_array_ = array_with(3);
   ArrowSchema schema_{};
   ArrowArrayView view_{};
   ArrowIpcEncoder encoder_{};

@@ -1,0 +1,206 @@
+// The traced application of the tests: loads a libcupti (the fake one) and then the tracer as
+// libcuda would, plays one scenario, and ends in the scenario's way.
+//
+//   app LIBCUPTI TRACER SCENARIO [ARGUMENT...]
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "nvtx3/nvToolsExt.h"
+
+namespace {
+
+// Mangled, as CUPTI gives it; `void scale<float>(float*)`.
+constexpr const char* kKernel = "_Z5scaleIfEvPT_";
+
+uint32_t (*launch)(const char*, uint32_t, uint64_t) = nullptr;
+void (*one_of_each)() = nullptr;
+void (*kernel_without_time)() = nullptr;
+void (*profiler)(int) = nullptr;
+int (*inject)() = nullptr;
+
+void load(const char* cupti, const char* tracer) {
+  void* library = dlopen(cupti, RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) {
+    fprintf(stderr, "%s\n", dlerror());
+    exit(99);
+  }
+  launch = reinterpret_cast<decltype(launch)>(dlsym(library, "fake_launch"));
+  one_of_each = reinterpret_cast<decltype(one_of_each)>(dlsym(library, "fake_one_of_each"));
+  kernel_without_time =
+      reinterpret_cast<decltype(kernel_without_time)>(dlsym(library, "fake_kernel_without_time"));
+  profiler = reinterpret_cast<decltype(profiler)>(dlsym(library, "fake_profiler"));
+  void* ours = dlopen(tracer, RTLD_NOW | RTLD_LOCAL);
+  if (ours == nullptr) {
+    fprintf(stderr, "%s\n", dlerror());
+    exit(99);
+  }
+  inject = reinterpret_cast<decltype(inject)>(dlsym(ours, "InitializeInjection"));
+}
+
+void nap(int64_t ns) {
+  timespec time{ns / 1000000000, ns % 1000000000};
+  nanosleep(&time, nullptr);
+}
+
+double seconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+void ranges() {
+  nvtxDomainHandle_t domain = nvtxDomainCreateA("NCCL");
+  nvtxStringHandle_t registered = nvtxDomainRegisterStringA(domain, "ncclAllReduce");
+  nvtxRangePushA("step 0");
+  nvtxRangePushA("aten::mul, seq = 12, op_id = 34");
+  nvtxEventAttributes_t attributes{};
+  attributes.version = NVTX_VERSION;
+  attributes.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+  attributes.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
+  attributes.message.registered = registered;
+  nvtxDomainRangePushEx(domain, &attributes);
+  launch(kKernel, 7, 100);
+  nvtxDomainRangePop(domain);
+  nvtxRangePop();
+  const nvtxRangeId_t id = nvtxRangeStartW(L"l\u00e9ger");
+  nvtxMarkA("here");
+  nvtxRangeEnd(id);
+  nvtxRangePop();
+  nvtxRangePop();          // one too many
+  nvtxRangePushA("open");  // one too few
+}
+
+void steps(int count) {
+  for (int i = 0; i < count; ++i) {
+    char text[32];
+    snprintf(text, sizeof text, "step %d", i);
+    nvtxRangePushA(text);
+    for (int op = 0; op < 10; ++op) {
+      nvtxRangePushA("aten::mul");
+      launch(kKernel, 7, 1000);
+      nvtxRangePop();
+    }
+    nvtxRangePop();
+  }
+}
+
+// `rate` launches a second for `length` seconds; prints what was reached and the CPU time taken.
+int launches(double rate, double length) {
+  const double start = seconds();
+  uint64_t done = 0;
+  while (seconds() - start < length) {
+    const auto due = static_cast<uint64_t>((seconds() - start) * rate);
+    while (done < due) {
+      launch(kKernel, 7, 1000);
+      ++done;
+    }
+    nap(50000);
+  }
+  printf("%llu launches, %.0f a second\n", static_cast<unsigned long long>(done),
+         static_cast<double>(done) / (seconds() - start));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 4) return 98;
+  load(argv[1], argv[2]);
+  const std::string scenario = argv[3];
+  const std::vector<std::string> arguments(argv + 4, argv + argc);
+
+  if (scenario == "early") nvtxRangePushA("before CUDA");
+  if (scenario == "late-fork") {
+    // A process without CUDA forks one that uses it.
+    nvtxRangePushA("of the parent");
+    const pid_t child = fork();
+    if (child == 0) {
+      inject();
+      steps(2);
+      exit(3);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+  }
+  if (inject() != 1) return 97;
+
+  if (scenario == "all") {
+    one_of_each();
+    kernel_without_time();
+    ranges();
+    return 7;
+  }
+  if (scenario == "early") {
+    nvtxRangePop();
+    launch(kKernel, 7, 100);
+    return 0;
+  }
+  if (scenario == "steps") {
+    steps(atoi(arguments.at(0).c_str()));
+    return 0;
+  }
+  if (scenario == "rate") return launches(atof(arguments.at(0).c_str()), atof(arguments.at(1).c_str()));
+  if (scenario == "kill" || scenario == "abort" || scenario == "_exit") {
+    steps(100);
+    nap(atoi(arguments.at(0).c_str()) * 1000000LL);
+    steps(100);
+    if (scenario == "kill") raise(SIGKILL);
+    if (scenario == "abort") abort();
+    _exit(5);
+  }
+  if (scenario == "fork") {
+    steps(10);
+    const pid_t child = fork();
+    if (child == 0) {
+      nvtxRangePushA("of the child");
+      nvtxRangePop();
+      exit(4);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    steps(10);
+    return WEXITSTATUS(status);
+  }
+  if (scenario == "exec") {
+    steps(10);
+    nap(400000000);
+    execl("/proc/self/exe", argv[0], argv[1], argv[2], "steps", "20", nullptr);
+    return 96;
+  }
+  if (scenario == "window") {
+    steps(1);
+    profiler(1);
+    steps(2);
+    profiler(0);
+    steps(4);
+    return 0;
+  }
+  if (scenario == "threads") {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) threads.emplace_back([] { steps(200); });
+    for (std::thread& one : threads) one.join();
+    return 0;
+  }
+  if (scenario == "full") {
+    // Every write past this size fails, as on a full disk.
+    signal(SIGXFSZ, SIG_IGN);
+    const auto bytes = static_cast<rlim_t>(atoi(arguments.at(0).c_str()));
+    const rlimit limit{bytes, bytes};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    launches(200000, 1);
+    return 6;
+  }
+  return 95;
+}

@@ -1,0 +1,14 @@
+// Control of the fake libcupti: what an application's CUDA calls would make the real one record.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+// One launch: an API record and a kernel of `ns` nanoseconds on `stream`; returns the correlation id.
+uint32_t fake_launch(const char* kernel, uint32_t stream, uint64_t ns);
+// One record of every other kind, with values that tests know.
+void fake_one_of_each();
+void fake_kernel_without_time();
+// cudaProfilerStart and Stop.
+void fake_profiler(int is_start);
+}

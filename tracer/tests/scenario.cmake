@@ -1,0 +1,24 @@
+# One scenario of traced_app, as `scenario()` of CMakeLists.txt asks for it.
+file(REMOVE_RECURSE ${DIRECTORY})
+file(MAKE_DIRECTORY ${DIRECTORY})
+separate_arguments(SCENARIO)
+list(GET SCENARIO 0 name)
+set(window all)
+if(name STREQUAL "window")
+  set(window profiler)
+endif()
+execute_process(
+  COMMAND ${CMAKE_COMMAND} -E env GAPSCOPE_TRACE_DIR=${DIRECTORY} GAPSCOPE_TRACE_FLUSH_MS=50
+    GAPSCOPE_TRACE_WINDOW=${window} NVTX_INJECTION64_PATH=${TRACER}
+    ${APP} ${CUPTI} ${TRACER} ${SCENARIO}
+  RESULT_VARIABLE code ERROR_VARIABLE errors)
+if(NOT code EQUAL CODE)
+  message(FATAL_ERROR "exit code ${code} instead of ${CODE}: ${errors}")
+endif()
+if(errors)
+  message(FATAL_ERROR "output on stderr: ${errors}")
+endif()
+file(GLOB written ${DIRECTORY}/*/meta.json)
+if(NOT written)
+  message(FATAL_ERROR "no meta.json")
+endif()

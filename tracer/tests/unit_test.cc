@@ -1,0 +1,143 @@
+// The parts of the tracer that need no traced process.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "buffer_pool.h"
+#include "nvtx_ranges.h"
+#include "sink.h"
+#include "tables.h"
+
+#define CHECK(condition)                                                      \
+  do {                                                                        \
+    if (!(condition)) {                                                       \
+      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);    \
+      std::exit(1);                                                           \
+    }                                                                         \
+  } while (false)
+
+namespace gapscope {
+namespace {
+
+void labels_are_split() {
+  SplitLabel split = split_label("aten::mul, seq = 12, op_id = 34");
+  CHECK(split.label == "aten::mul" && split.sequence == 12 && split.op_id == 34);
+  split = split_label("aten::mul, op_id = 0");
+  CHECK(split.label == "aten::mul" && split.sequence == kNoNumber && split.op_id == 0);
+  for (const char* text : {"step 12", "", "7", ", op_id = 7", "x, op_id = ", "x, seq = 3"}) {
+    split = split_label(text);
+    CHECK(split.label == text && split.op_id == kNoNumber && split.sequence == kNoNumber);
+  }
+  // More digits than a number of 64 bits is sure to hold.
+  CHECK(split_label("x, op_id = 1234567890123456789").op_id == kNoNumber);
+}
+
+void names_come_before_rows() {
+  MemorySink sink;
+  Loss loss;
+  Tables tables(sink, loss);
+  const uint32_t mul = tables.name("mul");
+  CHECK(mul == 1 && tables.name("add") == 2 && tables.name("mul") == mul);
+  CHECK(tables.thread(99) == 0 && tables.thread(100) == 1 && tables.thread(99) == 0);
+  const auto name_of = [] { return std::string_view("cudaLaunchKernel"); };
+  CHECK(tables.call(ApiDomain::kRuntime, 211, 0, name_of) == 0);
+  CHECK(tables.call(ApiDomain::kDriver, 211, 0, name_of) == 1);
+  CHECK(tables.call(ApiDomain::kRuntime, 211, 700, name_of) == 2);
+  CHECK(tables.call(ApiDomain::kRuntime, 211, 0, name_of) == 0);
+  tables.api.append(int64_t{1}, int64_t{2}, uint32_t{3}, uint16_t{0}, uint16_t{2});
+  // While descriptions cannot be written, neither are rows; the descriptions wait.
+  sink.fail = true;
+  tables.flush_all();
+  CHECK(loss.rows_unwritten == 1 && sink.rows("name").empty());
+  sink.fail = false;
+  tables.api.append(int64_t{4}, int64_t{5}, uint32_t{6}, uint16_t{1}, uint16_t{0});
+  tables.flush_all();
+  CHECK(sink.rows("name").size() == 3);
+  CHECK((sink.rows("call")[2] == std::vector<std::string>{"2", "0", "3", "700"}));
+  CHECK((sink.rows("api")[0] == std::vector<std::string>{"4", "5", "6", "1", "0"}));
+}
+
+void forgotten_names_get_new_ids() {
+  MemorySink sink;
+  Loss loss;
+  Tables tables(sink, loss);
+  const uint32_t first = tables.name("first");
+  for (int i = 0; i < 100000; ++i) tables.name("name number " + std::to_string(i));
+  const uint32_t again = tables.name("first");
+  CHECK(again != first);
+  tables.clock.append(int64_t{0}, int64_t{0}, int64_t{0});
+  tables.flush_all();
+  CHECK(sink.rows("name").size() == again);
+}
+
+void batches_are_cut() {
+  MemorySink sink;
+  Loss loss;
+  Tables tables(sink, loss);
+  for (int i = 0; i < 100000; ++i) {
+    tables.clock.append(int64_t{i}, int64_t{0}, int64_t{0});
+    if (i % 1024 == 0) tables.flush_full();
+  }
+  CHECK(sink.rows("clock").size() >= 65536);
+  tables.flush_all();
+  CHECK(sink.rows("clock").size() == 100000 && sink.rows("clock")[77777][0] == "77777");
+}
+
+void buffers_come_and_go() {
+  BufferPool pool(2, 4096);
+  uint8_t* one = pool.take();
+  uint8_t* two = pool.take();
+  CHECK(one != nullptr && two != nullptr && pool.take() == nullptr);
+  CHECK(pool.owns(one) && !pool.owns(reinterpret_cast<uint8_t*>(&pool)));
+  std::memset(one, 1, 4096);
+  pool.complete(one, 10);
+  pool.complete(two, 20);
+  std::vector<size_t> valid;
+  CHECK(pool.drain([&](const BufferPool::Full& full) { valid.push_back(full.valid); }) == 2);
+  CHECK(valid == (std::vector<size_t>{10, 20}));
+  CHECK(pool.take() != nullptr && pool.take() == one && one[0] == 0 && one[4095] == 0);
+}
+
+void buffers_are_shared_without_loss() {
+  BufferPool pool(8, 4096);
+  constexpr int kThreads = 4, kTakes = 20000;
+  std::atomic<int> running{kThreads};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kTakes; ++i) {
+        uint8_t* buffer = pool.take();
+        if (buffer == nullptr) {
+          std::this_thread::yield();
+          --i;
+          continue;
+        }
+        CHECK(buffer[0] == 0);
+        buffer[0] = 1;
+        pool.complete(buffer, 1);
+      }
+      --running;
+    });
+  }
+  size_t drained = 0;
+  while (running > 0) drained += pool.drain([](const BufferPool::Full&) {});
+  for (std::thread& thread : threads) thread.join();
+  drained += pool.drain([](const BufferPool::Full&) {});
+  CHECK(drained == kThreads * kTakes);
+}
+
+}  // namespace
+}  // namespace gapscope
+
+int main() {
+  gapscope::labels_are_split();
+  gapscope::names_come_before_rows();
+  gapscope::forgotten_names_get_new_ids();
+  gapscope::batches_are_cut();
+  gapscope::buffers_come_and_go();
+  gapscope::buffers_are_shared_without_loss();
+  std::puts("ok");
+}
