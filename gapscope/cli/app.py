@@ -24,6 +24,7 @@ from gapscope.cli import (
     simulate,
     sql,
     steps,
+    trace,
     what_if,
 )
 from gapscope.errors import EXIT_COULD_NOT_RUN, GapscopeError
@@ -52,6 +53,8 @@ _COMMANDS = (
 )
 for command in _COMMANDS:
     app.command()(command)
+# What follows the first word is the program's, also where it looks like an option.
+app.command(context_settings={"allow_interspersed_args": False})(trace.trace)
 
 # Newer Typers validate with pydantic, whose sentences about its own insides reach the user.
 _WORDING = (
@@ -205,7 +208,7 @@ def _usage_error(error: Exception, arguments: list[str] | None) -> GapscopeError
     else:
         # Errors of the parser itself carry no context: the command is what was typed first.
         typed = (sys.argv[1:] if arguments is None else arguments)[:1]
-        known = {command.__name__.replace("_", "-") for command in _COMMANDS}
+        known = {command.__name__.replace("_", "-") for command in (*_COMMANDS, trace.trace)}
         path = " ".join(["gapscope", *(name for name in typed if name in known)])
     message = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     if not message:

@@ -12,8 +12,18 @@ from gapscope.errors import GapscopeError
 from gapscope.ingest.base import Reader
 from gapscope.ingest.kineto import KinetoReader
 from gapscope.ingest.nsys import NsysReader
+from gapscope.ingest.tracer import TracerReader
+from gapscope.ingest.tracer_streams import used_the_device
 
-READERS: dict[str, type[Reader]] = {"nsys": NsysReader, "kineto": KinetoReader}
+READERS: dict[str, type[Reader]] = {
+    "gapscope": TracerReader,
+    "nsys": NsysReader,
+    "kineto": KinetoReader,
+}
+_EXPECTED = (
+    "expected a directory of `gapscope trace`, Kineto .json(.gz), or Nsight Systems .sqlite, "
+    "parquetdir or .nsys-rep"
+)
 
 
 @dataclass(frozen=True)
@@ -47,12 +57,13 @@ def discover(sources: Sequence[Path]) -> tuple[list[Found], list[str]]:
             format_ = _format_of_named(source)
             found.setdefault(source.resolve(), Found(source, format_, source.name))
     captures = _without_exported_twins(sorted(found.values(), key=lambda one: one.label))
+    captures = _without_idle_processes(captures, ignored)
     if not captures:
         raise GapscopeError(
             "no-captures",
             f"no capture in {', '.join(f'`{source}`' for source in sources)}"
             + (f" ({len(ignored)} other files)" if ignored else ""),
-            "expected Kineto .json(.gz), or Nsight Systems .sqlite, parquetdir or .nsys-rep",
+            _EXPECTED,
         )
     return captures, ignored
 
@@ -113,7 +124,7 @@ def _format_of_named(path: Path) -> str:
         raise GapscopeError(
             "unknown-format",
             f"`{path}` is no capture that GapScope reads",
-            "expected Kineto .json(.gz), or Nsight Systems .sqlite, parquetdir or .nsys-rep",
+            _EXPECTED,
         )
     return format_
 
@@ -166,3 +177,18 @@ def _without_exported_twins(found: list[Found]) -> list[Found]:
             and (one.path.parent, one.path.name.removesuffix(".nsys-rep")) in exported
         )
     ]
+
+
+def _without_idle_processes(found: list[Found], ignored: list[str]) -> list[Found]:
+    """Leave out traced helpers (compilers, data loaders) that ran nothing on a device.
+
+    They inherit their parent's rank and would claim it too. Without any other capture they stay,
+    so that the reader can say what is wrong.
+    """
+    idle = [
+        one for one in found if one.format == TracerReader.format and not used_the_device(one.path)
+    ]
+    if len(idle) == len(found):
+        return found
+    ignored.extend(one.label for one in idle)
+    return [one for one in found if one not in idle]

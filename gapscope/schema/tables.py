@@ -69,7 +69,7 @@ _TABLES = (
         device           INTEGER -  Device ordinal as the process sees it; NULL without device ops.
         device_uuid      VARCHAR -  Device UUID; two ranks with one UUID share a device.
         device_name      VARCHAR -  Device model.
-        source_format    VARCHAR -  nsys, kineto or simulated.
+        source_format    VARCHAR -  gapscope, nsys, kineto or simulated.
         source_path      VARCHAR -  Input path relative to the ingested directory.
         source_bytes     BIGINT  B  Size of the input file.
         source_digest    VARCHAR -  blake2b-128 of the input file.

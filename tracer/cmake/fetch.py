@@ -80,9 +80,9 @@ def _fetch_nanoarrow(target: Path, downloads: Path) -> None:
     name, version, digest = NANOARROW
     finder = downloads / "finder"
     _pip("install", "--target", str(finder), FINDER)
+    wanted = ("--no-binary", "-d", str(downloads), f"{name}=={version}")
     subprocess.run(
-        [sys.executable, "-m", "unearth", "--no-binary", "-d", str(downloads)]
-        + [f"{name}=={version}"],
+        [sys.executable, "-m", "unearth", *wanted],
         check=True,
         stdout=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(finder)},
@@ -95,10 +95,10 @@ def _fetch_nanoarrow(target: Path, downloads: Path) -> None:
     unpacked = downloads / f"{name}-{version}" / "subprojects"
     (flatcc,) = unpacked.glob("flatcc-*/")
     (lz4,) = unpacked.glob("lz4-*/")
+    bundle = unpacked / "arrow-nanoarrow/ci/scripts/bundle.py"
+    wanted = ("--output-dir", str(target / "nanoarrow"), "--with-ipc")
     subprocess.run(
-        [sys.executable, str(unpacked / "arrow-nanoarrow/ci/scripts/bundle.py")]
-        + ["--output-dir", str(target / "nanoarrow"), "--with-ipc"]
-        + ["--symbol-namespace", "GapScope"],
+        [sys.executable, str(bundle), *wanted, "--symbol-namespace", "GapScope"],
         check=True,
         stdout=subprocess.DEVNULL,
     )

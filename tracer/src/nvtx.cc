@@ -27,6 +27,7 @@ struct State {
   std::atomic<uint64_t> takes{0};
   std::atomic<uint32_t> generation{0};
   std::atomic<uint64_t> range_ids{0};
+  std::atomic<NvtxText*> texts{nullptr};
   std::atomic<Loss*> loss{nullptr};
 };
 
@@ -159,7 +160,11 @@ NvtxText* text_of(nvtxDomainHandle_t domain) { return reinterpret_cast<NvtxText*
 
 NvtxText* new_text(std::string text) {
   auto* object = new (std::nothrow) NvtxText;
-  if (object != nullptr) object->text = std::move(text);
+  if (object == nullptr) return nullptr;
+  object->text = std::move(text);
+  object->next = state.texts.load(std::memory_order_relaxed);
+  while (!state.texts.compare_exchange_weak(object->next, object, std::memory_order_release)) {
+  }
   return object;
 }
 

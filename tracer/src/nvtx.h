@@ -15,7 +15,8 @@ namespace gapscope {
 // Lives as long as the process: events that refer to it may be read at any time.
 struct NvtxText {
   std::string text;
-  uint32_t name_id = 0;  // the writer thread's
+  uint32_t name_id = 0;      // the writer thread's
+  NvtxText* next = nullptr;  // all of them are kept in a list, or leak checkers would complain
 };
 
 struct NvtxEvent {

@@ -188,6 +188,8 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (scenario == "threads") {
+    // NVTX itself starts up without caring for other threads.
+    nvtxInitialize(nullptr);
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) threads.emplace_back([] { steps(200); });
     for (std::thread& one : threads) one.join();

@@ -1,4 +1,5 @@
 # One scenario of traced_app, as `scenario()` of CMakeLists.txt asks for it.
+cmake_minimum_required(VERSION 3.21)
 file(REMOVE_RECURSE ${DIRECTORY})
 file(MAKE_DIRECTORY ${DIRECTORY})
 separate_arguments(SCENARIO)

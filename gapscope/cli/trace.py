@@ -1,0 +1,187 @@
+"""`gapscope trace`: run a program with the tracer in its CUDA processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gapscope.cli import output
+from gapscope.cli.options import Quiet
+from gapscope.errors import GapscopeError
+
+LIBRARY = "libgapscope_trace.so"
+LIBRARY_VARIABLE = "GAPSCOPE_TRACER"
+DEFAULT_TRACE = Path("gapscope.trace")
+
+
+class Window(str, Enum):
+    """When to record."""
+
+    ALL = "all"
+    PROFILER = "profiler"
+
+
+class Graphs(str, Enum):
+    """How a CUDA graph is recorded."""
+
+    GRAPH = "graph"
+    NODE = "node"
+
+
+def trace(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND...", help="The program, as you type it.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the streams go.")
+    ] = DEFAULT_TRACE,
+    window: Annotated[
+        Window,
+        typer.Option(help="`profiler`: only from cudaProfilerStart to cudaProfilerStop."),
+    ] = Window.ALL,
+    duration: Annotated[
+        float | None,
+        typer.Option(metavar="S", min=0.001, help="Stop recording after that many seconds."),
+    ] = None,
+    graphs: Annotated[
+        Graphs,
+        typer.Option(help="`node`: a record for every kernel of a CUDA graph; costs far more."),
+    ] = Graphs.GRAPH,
+    lz4: Annotated[bool, typer.Option("--lz4", help="Compress the streams.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Run a program and record what its processes do with CUDA.
+
+    The program runs as without it: its output is untouched, and its exit code is the one of this
+    command. Each process that uses CUDA writes a directory of Arrow streams below DIR, which
+    `gapscope ingest` reads. A torch.profiler in the program records no GPU events meanwhile.
+
+    Example: gapscope trace -o gapscope.trace -- torchrun --nproc-per-node 2 train.py
+    """
+    library = find_library()
+    _make_directory(out)
+    environment = _environment(library, out)
+    environment["GAPSCOPE_TRACE_WINDOW"] = window.value
+    environment["GAPSCOPE_TRACE_GRAPHS"] = graphs.value
+    environment["GAPSCOPE_TRACE_LZ4"] = "1" if lz4 else "0"
+    environment["GAPSCOPE_TRACE_DURATION_MS"] = str(round(1000 * (duration or 0)))
+    code = _run(command, environment)
+    traced = sorted(meta.parent.name for meta in out.glob("*/meta.json"))
+    if traced:
+        some = ", ".join(traced[:8]) + (", ..." if len(traced) > 8 else "")
+        output.say(f"{len(traced)} traced processes in `{out}`: {some}", quiet=quiet)
+        output.say(f"  next: gapscope ingest {out}", quiet=quiet)
+    else:
+        output.warn(f"no process of the program used CUDA, or none could write to `{out}`")
+    return code
+
+
+def find_library() -> Path:
+    """The tracer: where GAPSCOPE_TRACER says, in its wheel, or built in this checkout."""
+    named = os.environ.get(LIBRARY_VARIABLE)
+    if named:
+        if not Path(named).is_file():
+            raise GapscopeError(
+                "no-tracer",
+                f"`{LIBRARY_VARIABLE}` names `{named}`, which is no file",
+                f"let it name {LIBRARY}, or unset it",
+            )
+        return Path(named).resolve()
+    for place in _places():
+        if (place / LIBRARY).is_file():
+            return (place / LIBRARY).resolve()
+    raise GapscopeError(
+        "no-tracer",
+        "the tracer is not installed: it is a library apart from this package",
+        "`cmake -S tracer -B tracer/build -G Ninja && cmake --build tracer/build` in a checkout, "
+        f"or let {LIBRARY_VARIABLE} name {LIBRARY}",
+    )
+
+
+def _places() -> Iterator[Path]:
+    from importlib.util import find_spec
+
+    spec = find_spec("gapscope_tracer")
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        yield Path(location)
+    build = Path(__file__).resolve().parents[2] / "tracer" / "build"
+    yield build
+    yield build / "release"
+
+
+def _make_directory(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        filled = any(out.iterdir())
+        writable = os.access(out, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise GapscopeError(
+            "cannot-write", f"`{out}` cannot be made: {error.strerror}", "choose another with `-o`"
+        ) from error
+    if filled:
+        # Two runs in one directory would be two captures of each rank.
+        raise GapscopeError(
+            "exists", f"`{out}` is there and not empty", "remove it, or choose another with `-o`"
+        )
+    if not writable:
+        raise GapscopeError(
+            "cannot-write", f"`{out}` cannot be written to", "choose another with `-o`"
+        )
+
+
+def _environment(library: Path, out: Path) -> dict[str, str]:
+    environment = dict(os.environ)
+    for variable in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
+        if environment.get(variable):
+            raise GapscopeError(
+                "injection-taken",
+                f"`{variable}` is already set: another tool would be replaced",
+                f"unset {variable}, and run this command outside the other tool",
+            )
+        environment[variable] = str(library)
+    environment["GAPSCOPE_TRACE_DIR"] = str(out.resolve())
+    return environment
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    """Run the command to its end; its exit code, as a shell would report it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        child = subprocess.Popen(command, env=environment)
+    except OSError as error:
+        raise GapscopeError(
+            "cannot-start",
+            f"`{command[0]}` cannot be started: {error.strerror}",
+            "check the command after `--`",
+        ) from error
+    with _signals_to(child):
+        code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def _signals_to(child: subprocess.Popen[Any]) -> Iterator[None]:
+    """The child decides what a signal means. A terminal's Ctrl-C reaches it by itself."""
+
+    def forward(number: int, _frame: object) -> None:
+        child.send_signal(number)
+
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None)}
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            before[number] = signal.signal(number, forward)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

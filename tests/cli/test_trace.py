@@ -1,0 +1,110 @@
+"""`gapscope trace`: the program's exit code and output, and what it finds in its environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SHOW = (
+    "import os; print(*(os.environ.get(n) for n in ("
+    "'CUDA_INJECTION64_PATH', 'NVTX_INJECTION64_PATH', 'GAPSCOPE_TRACE_DIR', "
+    "'GAPSCOPE_TRACE_WINDOW', 'GAPSCOPE_TRACE_GRAPHS', 'GAPSCOPE_TRACE_DURATION_MS')))"
+)
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    file = tmp_path / "libgapscope_trace.so"
+    file.write_bytes(b"")
+    return file
+
+
+def trace(library: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gapscope", "trace", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=library.parent,
+        env={**os.environ, "GAPSCOPE_TRACER": str(library), **more},
+    )
+
+
+def test_program_gets_the_tracer_and_keeps_its_output(library: Path):
+    options = ("-o", "t", "--window", "profiler", "--graphs", "node", "--duration", "1.5")
+    done = trace(library, *options, "--", sys.executable, "-c", SHOW)
+    assert done.returncode == 0
+    assert done.stdout.split() == [
+        *(str(library), str(library), str(library.parent / "t"), "profiler", "node", "1500"),
+    ]
+    assert "no process of the program used CUDA" in done.stderr
+
+
+def test_traced_processes_are_named_with_the_next_command(library: Path):
+    script = "import os; d = os.environ['GAPSCOPE_TRACE_DIR'] + '/rank-0-7'; os.mkdir(d); open(d + '/meta.json', 'w')"
+    done = trace(library, "-o", "t", "--", sys.executable, "-c", script)
+    assert "1 traced processes in `t`: rank-0-7" in done.stderr
+    assert "next: gapscope ingest t" in done.stderr
+    quiet = trace(library, "-q", "-o", "u", "--", sys.executable, "-c", script)
+    assert quiet.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [("raise SystemExit(42)", 42), ("import os; os.kill(os.getpid(), 9)", 128 + 9)],
+)
+def test_exit_code_is_the_programs(library: Path, program: str, code: int):
+    done = trace(library, "--", sys.executable, "-c", program)
+    assert (done.returncode, done.stdout) == (code, "")
+
+
+def test_options_of_the_program_are_its_own(library: Path):
+    done = trace(library, "--", "sh", "-c", "echo $0 $1", "--quiet", "-h")
+    assert done.stdout == "--quiet -h\n"
+
+
+def test_signals_go_to_the_program(library: Path):
+    program = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-m", "gapscope", "trace", "--", sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=library.parent,
+        env={**os.environ, "GAPSCOPE_TRACER": str(library)},
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        # The parent installs its handlers right after starting the program.
+        time.sleep(0.5)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(timeout=30) == 9
+
+
+def test_errors(library: Path):
+    for arguments, more, slug in (
+        (("--", "no-such-program"), {}, "cannot-start"),
+        (("-o", "file/below", "--", "true"), {}, "cannot-write"),
+        (("-o", "filled", "--", "true"), {}, "exists"),
+        (("-o", "new", "--", "true"), {"CUDA_INJECTION64_PATH": "/x.so"}, "injection-taken"),
+        (("--", "true"), {"GAPSCOPE_TRACER": "/no/such.so"}, "no-tracer"),
+        ((), {}, "usage"),
+    ):
+        (library.parent / "file").write_text("")
+        (library.parent / "filled").mkdir(exist_ok=True)
+        (library.parent / "filled" / "x").write_text("")
+        done = trace(library, *arguments, **more)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"error[{slug}]: ")
+        assert "hint: " in done.stderr
