@@ -103,7 +103,7 @@ void buffers_come_and_go() {
 
 void buffers_are_shared_without_loss() {
   BufferPool pool(8, 4096);
-  constexpr int kThreads = 4, kTakes = 20000;
+  constexpr int kThreads = 4, kTakes = 5000;
   std::atomic<int> running{kThreads};
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
