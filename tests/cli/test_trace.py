@@ -92,6 +92,17 @@ def test_signals_go_to_the_program(library: Path):
         assert child.wait(timeout=30) == 9
 
 
+def test_library_of_the_wheel_is_found(library: Path):
+    package = library.parent / "site" / "gapscope_tracer"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / library.name).write_text("")
+    path = os.pathsep.join([str(package.parent), os.environ.get("PYTHONPATH", "")])
+    more = {"GAPSCOPE_TRACER": "", "PYTHONPATH": path}
+    done = trace(library, "--", sys.executable, "-c", SHOW, **more)
+    assert done.stdout.split()[0] == str(package / library.name)
+
+
 def test_errors(library: Path):
     for arguments, more, slug in (
         (("--", "no-such-program"), {}, "cannot-start"),

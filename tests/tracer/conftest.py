@@ -83,6 +83,8 @@ def play(tracer_build: Path, tmp_path: Path) -> Play:
             "GAPSCOPE_TRACE_FLUSH_MS": "50",
             **more,
         }
+        if environment.get("SLOW_DISK_MS"):
+            environment["LD_PRELOAD"] = str(tracer_build / "tests" / "libslow_disk.so")
         app = tracer_build / "tests" / "traced_app"
         done = subprocess.run(
             [str(app), str(cupti), str(library), scenario, *arguments],

@@ -298,6 +298,7 @@ void Session::write_rest() {
   if (has_cupti_) {
     close_window();
     cupti_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    count_dropped();
   }
   record_nvtx(false);
   drain();
@@ -327,11 +328,7 @@ void Session::tick(int64_t now) {
   if (has_cupti_) {
     cupti_.cuptiActivityFlushAll(0);
     drain();
-    size_t dropped = 0;
-    if (cupti_.cuptiActivityGetNumDroppedRecords != nullptr &&
-        cupti_.cuptiActivityGetNumDroppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS) {
-      loss_.records_dropped += dropped;
-    }
+    count_dropped();
   }
   tables_->flush_all();
   if (now < next_metadata_ns_) return;
@@ -343,6 +340,15 @@ void Session::tick(int64_t now) {
     ask_driver(&metadata_);
   }
   save_metadata();
+}
+
+// Reading the number resets it.
+void Session::count_dropped() {
+  size_t dropped = 0;
+  if (cupti_.cuptiActivityGetNumDroppedRecords != nullptr &&
+      cupti_.cuptiActivityGetNumDroppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS) {
+    loss_.records_dropped += dropped;
+  }
 }
 
 void Session::save_metadata() {

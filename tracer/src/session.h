@@ -53,6 +53,7 @@ class Session {
   void write_rest();
   void drain();
   void tick(int64_t now);
+  void count_dropped();
   void save_metadata();
   void wake();
 
