@@ -176,7 +176,9 @@ class Walker:
             if end > at:
                 found.append(
                     replace(
-                        piece, start=at, end=end, op=op, node=node, culprit=last, is_hidden=True,
+                        piece, start=at, end=end, op=op, node=node, is_hidden=True,
+                        # The last rank may itself have waited for another one (R3).
+                        culprit=last if piece.culprit == NONE else piece.culprit,
                         cause_rank=last, cause_start=piece.start, cause_end=piece.start + end - at,
                     )
                 )  # fmt: skip

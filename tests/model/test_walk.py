@@ -7,7 +7,7 @@ from gapscope.model.queues import Queue
 from gapscope.model.reasons import FLOOR_KINDS, Reasons
 from gapscope.model.rules.fsdp2 import edges
 from gapscope.model.walk import Clock, Piece, Walker
-from tests.model.synth import AG, CI, S0, Op, batch, names, program
+from tests.model.synth import AG, CI, RS, S0, Op, batch, names, program
 
 CLOCK = Clock(dict.fromkeys(FLOOR_KINDS, 5), residual_ns=10)
 GATHER = "FWD(1) AGIN(2) AG(2) AGOUT(2) FWD(2)"
@@ -270,3 +270,20 @@ def test_the_tail_of_a_step_is_what_still_ran() -> None:
         (10, "work", ""), (30, "hard", ""), (2, "floor", "same_stream"), (7, "hard", ""),
     ]  # fmt: skip
     assert {names(of.program)[p.awaited] for p in pieces if p.gap_class == "hard"} == {"RS(1)"}
+
+
+def test_a_late_rank_that_waited_for_another_is_not_the_culprit() -> None:
+    """RS(2) begins late on rank 0, which waited in RS(1) for rank 1: the lateness inside RS(2) is rank 1's."""
+    text = "BWD(1) RSIN(1) RS(1) BWD(2) RSIN(2) RS(2) OPT(R)"
+
+    def rows(arrives: int, issued: int) -> list[Op]:
+        return [
+            Op("BWD(1)", S0, 0, 10, 0), Op("RSIN(1)", S0, 10, 20, 0), Op("RS(1)", RS, arrives, 100, issued),
+            Op("BWD(2)", S0, 20, 90, 0), Op("RSIN(2)", S0, 100, 101, 0), Op("RS(2)", RS, 101, 181, 0),
+            Op("OPT(R)", S0, 181, 200, 0),
+        ]  # fmt: skip
+
+    pieces = walk(batch(program(text), {(0, 0): rows(20, 0), (0, 1): rows(80, 80)}), 90, "OPT(R)")
+    skew = [p for p in pieces if p.is_hidden and p.gap_class == "R3"]
+    assert sum(p.length for p in skew) == 60
+    assert {(p.culprit, p.sub_cause) for p in skew} == {(1, "R1")}
