@@ -101,8 +101,9 @@ def analyse(con: duckdb.DuckDBPyConnection) -> None:
         results.check([Check("program", step, "warn", None, None, reason, "bound")])
     residual = _residual(con)
     offsets = dict(con.execute("SELECT rank, offset_ns FROM v1.rank_clock").fetchall())
+    methods = {str(row[0]) for row in con.execute("SELECT method FROM v1.rank_clock").fetchall()}
     for batch in loaded.batches:
-        _Analysis(con, batch, results, residual, offsets).run()
+        _Analysis(con, batch, results, residual, offsets, methods).run()
     store(con, results.rows)
 
 
@@ -134,6 +135,7 @@ class _Analysis:
         results: Results,
         residual_ns: int,
         offsets: dict[int, int],
+        clock_methods: set[str],
     ) -> None:
         self.con = con
         self.batch = batch
@@ -148,7 +150,8 @@ class _Analysis:
             fsdp2.Capacity(), reduce_inputs=max(1, int(self.declared.get("reduce_inputs", 1)))
         )
         self.edges = fsdp2.edges(batch.program, self.capacity)
-        self.weights = bound.weights(batch)
+        # Offsets that came from the ends of collectives cannot measure how those ends differ.
+        self.weights = bound.weights(batch, by_ends="matched ends" not in clock_methods)
 
     def run(self) -> None:
         batch = self.batch
@@ -233,6 +236,9 @@ class _Analysis:
         plus_one = other([*fsdp2.edges(program, self.capacity.plus_one()), *resources])
         free_engine = other([*self.edges, *bound.resource_edges(program, engine=False)])
         free_link = other([*self.edges, *bound.resource_edges(program, link=False)])
+        shortest = bound.schedule(
+            program, [*self.edges, *resources], bound.weights(batch, by_ends=False)
+        ).t_lb
         engine = weights.duration[[n.kind in fsdp2.ENGINE for n in program]].sum(axis=0)
         groups = {node.group for node in program if node.kind in fsdp2.COLLECTIVES}
         link = max(
@@ -252,7 +258,7 @@ class _Analysis:
                 self.results.add(
                     "step_bound",
                     (rank, batch.steps[s], *(int(x[s, r]) for x in (
-                        found.t_lb, plus_one, free_engine, free_link, engine, link
+                        found.t_lb, plus_one, free_engine, free_link, shortest, engine, link
                     ))),
                 )  # fmt: skip
                 self.results.add(

@@ -197,7 +197,10 @@ class Walker:
                 amount[piece.gap_class] = amount.get(piece.gap_class, 0) + piece.length
         late = {name: ns for name, ns in amount.items() if name in RECOVERABLE}
         chosen = late or amount
-        return max(chosen, key=lambda name: chosen[name]) if chosen else "compute"
+        if not chosen:
+            return "compute"
+        longest = max(chosen, key=lambda name: chosen[name])
+        return "transfer" if longest == "hard" else longest
 
     def _collective_of(self, node: int) -> int:
         """Collective that a copy-in feeds or that a POST follows."""

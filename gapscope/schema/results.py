@@ -101,6 +101,7 @@ _TABLES = (
         plus_one_ns    BIGINT  ns With one more buffer of each kind.
         free_engine_ns BIGINT  ns Without an order of the compute engine.
         free_link_ns   BIGINT  ns Without an order of the communicators.
+        shortest_ns    BIGINT  ns With every transfer as long as its shortest participant.
         engine_ns      BIGINT  ns Work of the compute engine alone.
         link_ns        BIGINT  ns Transfers of the busiest communicator alone.
         """,
