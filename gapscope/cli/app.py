@@ -24,6 +24,7 @@ from gapscope.cli import (
     simulate,
     sql,
     steps,
+    validate,
     what_if,
 )
 from gapscope.errors import EXIT_COULD_NOT_RUN, GapscopeError
@@ -48,6 +49,7 @@ _COMMANDS = (
     demo.demo,
     rules.rules,
     what_if.what_if,
+    validate.validate,
     simulate.simulate,
 )
 for command in _COMMANDS:
