@@ -19,6 +19,8 @@ _GUTTER = 118
 _WIDTH = 1000
 _LANE = 24
 _PLOT = _WIDTH - _GUTTER - 8
+# Width of a letter of 11 pixels, to know what a box has room for.
+_LETTER = 6.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,12 @@ def gantt_svg(figure: Gantt) -> str:
     parts += [
         f'<path class="c-{name}" d="{"".join(paths)}"/>'
         for (_, name), paths in sorted(shapes.items())
+    ]
+    parts += [
+        f'<text class="in-box" x="{_GUTTER + mark.start_ns * per_ns + 5:.1f}" '
+        f'y="{mark.row * _LANE + 16}">{escape(mark.label)}</text>'
+        for mark in figure.marks
+        if mark.label and (mark.end_ns - mark.start_ns) * per_ns > _LETTER * len(mark.label) + 10
     ]
     base = _LANE * len(figure.rows)
     divisor, unit = scale([figure.window_ns], "ns")
@@ -190,6 +198,8 @@ def chart(figure: Figure) -> dict[str, Any]:
 def _gantt_chart(figure: Gantt) -> dict[str, Any]:
     """Numbers in flat lists and each name once: kernel names are most of the bytes otherwise."""
     names = list(dict.fromkeys(mark.name for mark in figure.marks))
+    nodes = list(dict.fromkeys(mark.node for mark in figure.marks))
+    node_at = {node: index for index, node in enumerate(nodes)}
     classes = list(dict.fromkeys(mark.time_class for mark in figure.marks))
     name_at = {name: index for index, name in enumerate(names)}
     class_at = {name: index for index, name in enumerate(classes)}
@@ -202,10 +212,12 @@ def _gantt_chart(figure: Gantt) -> dict[str, Any]:
         "window": figure.window_ns,
         "rows": figure.rows,
         "names": names,
+        "nodes": nodes,
+        "labels": {index: mark.label for index, mark in enumerate(figure.marks) if mark.label},
         "classes": [
             {"label": time_class(name).label, "color": time_class(name).color} for name in classes
         ],
-        # row, class, name, start, length, items, busy; one list a mark
+        # row, class, name, start, length, items, busy, node; one list a mark
         "marks": [
             [
                 mark.row,
@@ -215,6 +227,7 @@ def _gantt_chart(figure: Gantt) -> dict[str, Any]:
                 mark.end_ns - mark.start_ns,
                 mark.count,
                 mark.busy_ns,
+                node_at[mark.node],
             ]
             for mark in figure.marks
         ],
