@@ -41,7 +41,8 @@ WHERE p.rank = ? AND p.projection = '{projection}'
 """
 # What the dependency model says of the same time, and the nodes as they ran.
 _CLASSES = """
-SELECT p.start_ns, p.end_ns, 'compute absent, by class' AS track, p.gap_class AS name, 'class' AS category,
+SELECT p.start_ns, p.end_ns, 'compute absent, by class' AS track, p.gap_class AS name,
+    'class' AS category,
     p.step_id, p.sub_cause, p.rule, p.node, p.awaited_node, p.culprit_rank, p.op_id
 FROM v1.gap_piece AS p
 WHERE p.rank = ?

@@ -202,8 +202,8 @@ class Verdict:
 
     `rank`, `window` and the quantities are those of the rank that stands for the run: the one with
     the longest step where there is a bound, else the one whose compute is absent longest. `t_lb` is
-    None without a bound; `is_provisional`: with a bound, but without a verdict on what lies above it.
-    `parts` is what to show beside the step.
+    None without a bound; `is_provisional`: with a bound, but without a verdict on what lies above
+    it. `parts` is what to show beside the step.
     """
 
     is_withheld: bool

@@ -26,7 +26,8 @@ class Facts:
     """Rows by name. `focus` is the rank that stands for the run, None without device ops.
 
     It is the one with the longest step where the dependency model gives a bound, else the one whose
-    compute is absent longest. `projection` is `device` where there are steps outside the boundary, else `capture`.
+    compute is absent longest. `projection` is `device` where there are steps outside the boundary,
+    else `capture`.
     """
 
     run: Run

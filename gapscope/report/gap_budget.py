@@ -71,8 +71,9 @@ def waterfall(facts: Facts) -> Waterfall:
         claim="gap-classes",
         notes=(
             (
-                "Recoverable: R3 waiting for another rank, R1 late launches, R2 queues. Hard while the "
-                "program stays: H2 too little compute left to hide a collective, H1 none that could."
+                "Recoverable: R3 waiting for another rank, R1 late launches, R2 queues. Hard "
+                "while the program stays: H2 too little compute left to hide a collective, H1 "
+                "none that could."
             ),
         ),
     )

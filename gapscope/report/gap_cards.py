@@ -1,4 +1,4 @@
-"""Section 5 with a bound: one card a mechanism of the gap, then the idle that the program brings."""
+"""Section 5 with a bound: one card a mechanism of the gap, then the hard idle of the program."""
 
 from __future__ import annotations
 
@@ -49,15 +49,16 @@ _R1 = _Advice(
         (
             "sync call",
             (
-                "The thread waited in a synchronizing call: no `.item()`, `.cpu()` or `synchronize()` "
-                "between launches."
+                "The thread waited in a synchronizing call: no `.item()`, `.cpu()` or "
+                "`synchronize()` between launches."
             ),
         ),
         (
             "allocation",
             (
-                "The thread was in the allocator: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, "
-                "no `empty_cache()`, the largest shapes first."
+                "The thread was in the allocator: "
+                "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, no `empty_cache()`, the "
+                "largest shapes first."
             ),
         ),
         (
@@ -74,8 +75,8 @@ _HW_QUEUE = _Advice(
     (
         "Start every rank with `CUDA_DEVICE_MAX_CONNECTIONS=8` (32 at most).",
         (
-            "Look for who sets it lower: launch scripts from Megatron set 1 by habit, and under MPS a "
-            "client has two queues unless the variable says otherwise."
+            "Look for who sets it lower: launch scripts from Megatron set 1 by habit, and under "
+            "MPS a client has two queues unless the variable says otherwise."
         ),
         "Use fewer streams.",
     ),
@@ -107,8 +108,8 @@ _COMMUNICATOR = _Advice(
             "pass each other."
         ),
         (
-            "torch 2.13 and later: `set_reduce_scatter_max_input_buffers(2)` before the first forward, "
-            "for the memory of one more gradient buffer."
+            "torch 2.13 and later: `set_reduce_scatter_max_input_buffers(2)` before the first "
+            "forward, for the memory of one more gradient buffer."
         ),
     ),
     "The link is busy all the time: two communicators then share what one had.",
@@ -132,8 +133,9 @@ _H1 = _Advice(
             "own, so that what nothing overlaps is small."
         ),
         (
-            "Keep them gathered where memory allows (`reshard_after_forward=False`); for an embedding "
-            "`set_unshard_in_backward(False)` drops a gather that backward does not need."
+            "Keep them gathered where memory allows (`reshard_after_forward=False`); for an "
+            "embedding `set_unshard_in_backward(False)` drops a gather that backward does not "
+            "need."
         ),
         "Make the transfer itself shorter: fewer bytes, a faster link.",
     ),
