@@ -145,6 +145,12 @@ EXAMPLES = {
     "ORDER BY chain_position",
     "hardware_queue": "FROM hardware_queue",
     "launch_floor": "FROM launch_floor ORDER BY kind",
+    "gap_summary": "SELECT measure, value_ns, min_ns, max_ns FROM gap_summary WHERE is_run "
+    "ORDER BY place",
+    "gap_cause": "FROM gap_cause WHERE rank = 0 AND step_id = 1 ORDER BY total_ns DESC",
+    "binding_chain": "SELECT node, rule, length_ns FROM binding_chain WHERE step_id = 1 "
+    "ORDER BY chain_position",
+    "arrival_summary": "FROM arrival_summary ORDER BY wait_ns DESC",
     "run_option": "FROM run_option",
     "audit_result": "FROM audit_result WHERE failed_count > 0",
     "ingest_note": "FROM ingest_note",

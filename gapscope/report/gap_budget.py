@@ -321,8 +321,8 @@ def _ladder(facts: Facts) -> Table:
     return table(
         "ladder",
         f"What if: step {facts.at.step_id} without a mechanism",
-        f"{error[:1].upper()}{error[1:]}The step is that of the slowest rank.{factor} Alone, "
-        "least and most: what removing one saves, averaged over all orders in which the three can "
+        f"{error[:1].upper()}{error[1:]}The step is that of the slowest rank.{factor} Its "
+        "share, least and most: what removing one saves, averaged over all orders in which the three can "
         "be removed, and the extremes.",
         "ladder",
         query,

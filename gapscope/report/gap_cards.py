@@ -216,7 +216,9 @@ def _card(facts: Facts, row: Row, causes: list[Row], query: str) -> Opportunity:
         if cause["gap_class"] == name and (name != "R2" or (cause["sub_cause"] or "") == sub)
     ]
     n = row["step_count"]
-    rung = known.rungs.get(name)
+    # Waiting for a rank is over when that rank is on time.
+    removed = own[0]["sub_cause"] if name == "R3" and own else name
+    rung = known.rungs.get(removed, known.rungs.get(name))
     tips = [text for cause, text in advice.by_cause if cause == own[0]["sub_cause"]]
     if name == "R3":
         tips = _for_last(facts, own[0])

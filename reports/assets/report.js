@@ -87,13 +87,13 @@
     };
   }
 
-  function gantt(data) {
+  function gantt(data, width) {
     const scaled = (ns) => ns / data.divisor;
     const traces = data.classes.map((entry, index) => {
       const marks = data.marks.filter((mark) => mark[1] === index);
       const labels = data.marks.flatMap((mark, place) => {
         const label = data.labels[place] || "";
-        const fits = mark[4] / data.window > 0.008 * label.length;
+        const fits = (mark[4] / data.window) * (width - 124) > 6.5 * label.length + 6;
         return mark[1] === index ? [fits ? label : ""] : [];
       });
       return {
@@ -150,7 +150,7 @@
     const draw = (data, figure) => {
       // Bars beside each other need room; the static ones lie below each other.
       if (data.kind === "waterfall" && figure.clientWidth < 95 * Math.min(data.bars.length, 9)) return undefined;
-      const made = makers[data.kind](data);
+      const made = makers[data.kind](data, figure.clientWidth);
       const box = document.createElement("div");
       box.className = `chart ${data.kind}-chart`;
       box.setAttribute("role", "img");
