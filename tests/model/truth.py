@@ -42,9 +42,8 @@ def checks(con: duckdb.DuckDBPyConnection, name: str) -> list[dict[str, Any]]:
 
 
 def scalar(con: duckdb.DuckDBPyConnection, sql: str) -> Any:
-    row = con.execute(sql).fetchone()
-    assert row is not None
-    return row[0]
+    ((value,),) = con.execute(sql).fetchall()
+    return value
 
 
 PARTS = "compute_ns + work_ns + r1_ns + r2_ns + r3_ns + h1_ns + h2_ns + floor_ns + unresolved_ns + carried_ns"
