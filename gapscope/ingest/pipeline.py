@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -23,7 +23,10 @@ from gapscope.ingest.workers import worker_pool
 from gapscope.ingest.workplace import WorkPlace, check_target
 
 if TYPE_CHECKING:
+    import duckdb
+
     from gapscope.schema.catalog import IngestNote
+    from gapscope.schema.derive import AuditResult
 
 Progress = Callable[[str, int, int], None]
 _T = TypeVar("_T")
@@ -66,6 +69,7 @@ def ingest(
     workers = min(workers or _default_workers(found), len(found))
     workplace = WorkPlace(out)
     work = workplace.path
+    database = _Database(work, out.absolute())
     try:
         with _readable_failures(out):
             staged, failures = _stage_all(found, work, workers, progress)
@@ -77,16 +81,52 @@ def ingest(
             notes = _notes(failures, ignored)
             shutil.rmtree(work / "staging", ignore_errors=True)
             options = {} if steps is None else {"steps": steps}
-            _derive_all(sorted(rows), work, out, options, notes, workers, memory_limit, progress)
+            audits = _derive_all(sorted(rows), work, options, workers, memory_limit, progress)
+            database.fill(options, audits, notes, memory_limit)
             _check_steps_found(work, steps)
             _write_manifest(work, staged, rows, options)
             quality = _notable_quality(work)
             shutil.rmtree(work / "spill", ignore_errors=True)
             workplace.publish(out, force=force)
     except BaseException:
+        database.close()
         workplace.discard()
         raise
     return IngestResult(out, rows, quality)
+
+
+class _Database:
+    """`run.duckdb`: a thread defines its tables and views while the captures are read."""
+
+    def __init__(self, work: Path, final_location: Path) -> None:
+        self._work = work
+        self._pool = ThreadPoolExecutor(1, "define")
+        self._defined = self._pool.submit(self._define, final_location)
+
+    def _define(self, final_location: Path) -> duckdb.DuckDBPyConnection:
+        from gapscope.schema.catalog import define
+
+        return define(self._work, final_location)
+
+    def fill(
+        self,
+        options: dict[str, str],
+        audits: list[AuditResult],
+        notes: list[IngestNote],
+        memory_limit: str | None,
+    ) -> None:
+        """Put the rows in and close it."""
+        from gapscope.schema.catalog import fill
+
+        con = self._defined.result()
+        fill(con, self._work, options, audits, notes, os.cpu_count() or 1, memory_limit)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file, finished or not."""
+        self._pool.shutdown(wait=True)
+        if self._defined.exception() is None:
+            self._defined.result().close()
 
 
 def _notes(failures: list[tuple[Found, GapscopeError]], ignored: list[str]) -> list[IngestNote]:
@@ -228,18 +268,15 @@ def _stage_all(
 def _derive_all(
     ranks: list[int],
     work: Path,
-    out: Path,
     options: dict[str, str],
-    notes: list[IngestNote],
     workers: int,
     memory_limit: str | None,
     progress: Progress | None,
-) -> None:
-    from gapscope.schema.catalog import create
+) -> list[AuditResult]:
     from gapscope.schema.derive import derive_rank
 
     cores = os.cpu_count() or 1
-    audits: list[tuple[int, str, str, int]] = []
+    audits: list[AuditResult] = []
     workers = min(workers, len(ranks))
     if workers == 1:
         for done, rank in enumerate(ranks, 1):
@@ -257,8 +294,7 @@ def _derive_all(
                 audits += job.result()
                 if progress is not None:
                     progress("views", done, len(ranks))
-    audits.sort()
-    create(work, out.absolute(), options, audits, notes, cores, memory_limit)
+    return sorted(audits)
 
 
 def _completed(jobs: dict[Future[_T], Any]) -> Iterator[Future[_T]]:
