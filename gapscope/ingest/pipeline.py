@@ -23,8 +23,6 @@ from gapscope.ingest.workers import worker_pool
 from gapscope.ingest.workplace import WorkPlace, check_target
 
 if TYPE_CHECKING:
-    import duckdb
-
     from gapscope.schema.catalog import IngestNote
     from gapscope.schema.derive import AuditResult
 
@@ -62,6 +60,8 @@ def ingest(
     directory beside it and renamed once. Inputs are only read. `steps` is a regular expression
     that a step range must match whole. Raises GapscopeError; leaves nothing behind when it does.
     """
+    from gapscope.schema.catalog import fill
+
     check_target(out, force=force)
     found, ignored = discover(sources)
     _check_steps(steps)
@@ -69,9 +69,8 @@ def ingest(
     workers = min(workers or _default_workers(found), len(found))
     workplace = WorkPlace(out)
     work = workplace.path
-    database = _Database(work, out.absolute())
     try:
-        with _readable_failures(out):
+        with _readable_failures(out), _defined(work, out.absolute()) as defined:
             staged, failures = _stage_all(found, work, workers, progress)
             # A file that could not be read is reported as such, not as one that does not exist.
             unread = {name for one, _ in failures for name in (one.label, one.path.name)}
@@ -82,51 +81,26 @@ def ingest(
             shutil.rmtree(work / "staging", ignore_errors=True)
             options = {} if steps is None else {"steps": steps}
             audits = _derive_all(sorted(rows), work, options, workers, memory_limit, progress)
-            database.fill(options, audits, notes, memory_limit)
+            defined.result()
+            fill(work, options, audits, notes, os.cpu_count() or 1, memory_limit)
             _check_steps_found(work, steps)
             _write_manifest(work, staged, rows, options)
             quality = _notable_quality(work)
             shutil.rmtree(work / "spill", ignore_errors=True)
             workplace.publish(out, force=force)
     except BaseException:
-        database.close()
         workplace.discard()
         raise
     return IngestResult(out, rows, quality)
 
 
-class _Database:
-    """`run.duckdb`: a thread defines its tables and views while the captures are read."""
+@contextlib.contextmanager
+def _defined(work: Path, final_location: Path) -> Iterator[Future[None]]:
+    """`run.duckdb` without its rows, made by a thread while the block reads captures."""
+    from gapscope.schema.catalog import define
 
-    def __init__(self, work: Path, final_location: Path) -> None:
-        self._work = work
-        self._pool = ThreadPoolExecutor(1, "define")
-        self._defined = self._pool.submit(self._define, final_location)
-
-    def _define(self, final_location: Path) -> duckdb.DuckDBPyConnection:
-        from gapscope.schema.catalog import define
-
-        return define(self._work, final_location)
-
-    def fill(
-        self,
-        options: dict[str, str],
-        audits: list[AuditResult],
-        notes: list[IngestNote],
-        memory_limit: str | None,
-    ) -> None:
-        """Put the rows in and close it."""
-        from gapscope.schema.catalog import fill
-
-        con = self._defined.result()
-        fill(con, self._work, options, audits, notes, os.cpu_count() or 1, memory_limit)
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the file, finished or not."""
-        self._pool.shutdown(wait=True)
-        if self._defined.exception() is None:
-            self._defined.result().close()
+    with ThreadPoolExecutor(1, "define") as pool:
+        yield pool.submit(define, work, final_location)
 
 
 def _notes(failures: list[tuple[Found, GapscopeError]], ignored: list[str]) -> list[IngestNote]:

@@ -66,7 +66,7 @@ def run_level(view: View, views: dict[str, View]) -> bool:
     return any(run_level(views[name], views) for name in view.depends_on if name in views)
 
 
-def define(run_directory: Path, final_location: Path) -> duckdb.DuckDBPyConnection:
+def define(run_directory: Path, final_location: Path) -> None:
     """Begin `run.duckdb`: every table and view with its comments, no rows.
 
     Needs no capture, so an ingest does it while it still reads. The views are bound to empty
@@ -78,13 +78,11 @@ def define(run_directory: Path, final_location: Path) -> duckdb.DuckDBPyConnecti
     con = duckdb.connect()
     try:
         configure(con, 1, None, run_directory / "spill")
-        database = quoted(run_directory / "run.duckdb")
-        con.execute(f"ATTACH {database} AS run (STORAGE_VERSION '{STORAGE_VERSION}')")
-        con.execute("USE run")
+        _attach(con, run_directory)
         skeleton = run_directory / "skeleton"
         _write_skeleton(con, skeleton)
         con.execute(f"SET VARIABLE gapscope_run = {quoted(skeleton)}")
-        # One transaction, which `fill` ends: hundreds of statements, one write to disk.
+        # One transaction: hundreds of statements, one write to disk.
         con.execute("BEGIN")
         con.execute("CREATE SCHEMA v1")
         con.execute(RUN_OPTION)
@@ -102,15 +100,15 @@ def define(run_directory: Path, final_location: Path) -> duckdb.DuckDBPyConnecti
             comment(con, view, "TABLE" if view.materialise == "run" else "VIEW")
         for name in [*TABLES, *RUN_TABLES, *(view.short_name for view in all_views())]:
             con.execute(f'CREATE VIEW main."{name}" AS FROM {SQL_VERSION}."{name}"')
+        con.execute("COMMIT")
+        con.execute("USE memory")
+        con.execute("DETACH run")
         shutil.rmtree(skeleton)
-    except BaseException:
+    finally:
         con.close()
-        raise
-    return con
 
 
 def fill(
-    con: duckdb.DuckDBPyConnection,
     run_directory: Path,
     options: dict[str, str],
     audits: list[tuple[int, str, str, int]],
@@ -121,9 +119,12 @@ def fill(
     """End the `run.duckdb` that `define` began, over the finished Parquet of all ranks."""
     import duckdb
 
+    con = duckdb.connect()
     at = "the tables"
     try:
         configure(con, threads, memory_limit, run_directory / "spill")
+        _attach(con, run_directory)
+        con.execute("BEGIN")
         con.execute(f"SET VARIABLE gapscope_run = {quoted(run_directory)}")
         con.executemany("INSERT INTO v1.run_option VALUES (?, ?)", [*options.items(), ("", "")])
         con.execute("DELETE FROM v1.run_option WHERE name = ''")
@@ -150,6 +151,14 @@ def fill(
         con.execute("DETACH run")
     except duckdb.DataError as error:
         raise impossible("the run", at, error) from error
+    finally:
+        con.close()
+
+
+def _attach(con: duckdb.DuckDBPyConnection, run_directory: Path) -> None:
+    database = quoted(run_directory / "run.duckdb")
+    con.execute(f"ATTACH {database} AS run (STORAGE_VERSION '{STORAGE_VERSION}')")
+    con.execute("USE run")
 
 
 def _write_skeleton(con: duckdb.DuckDBPyConnection, directory: Path) -> None:

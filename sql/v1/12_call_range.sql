@@ -15,7 +15,7 @@
 --   external_id BIGINT   -  External id, or op number of emit_nvtx().
 CREATE OR REPLACE VIEW v1.call_range AS
 -- Most ranges of a training step (views, shapes, dispatch) call nothing: to drop them costs one sort of
--- their starts, to nest them two sorts of their starts and ends.
+-- their starts, to nest them two sorts of their starts and ends. What is sorted is numbers only.
 WITH call AS (
     SELECT
         rank,
@@ -23,6 +23,16 @@ WITH call AS (
         start_ns
     FROM v1.api_call
     WHERE correlation_id IS NOT NULL
+),
+
+held AS (
+    SELECT
+        r.rank,
+        r.range_id
+    FROM v1.range AS r
+    ASOF INNER JOIN call AS c
+        ON r.rank = c.rank AND r.tid = c.tid AND r.start_ns <= c.start_ns
+    WHERE c.start_ns < coalesce(r.end_ns, 4000000000000000000)
 )
 
 SELECT
@@ -35,6 +45,4 @@ SELECT
     r.end_ns,
     r.external_id
 FROM v1.range AS r
-ASOF INNER JOIN call AS c
-    ON r.rank = c.rank AND r.tid = c.tid AND r.start_ns <= c.start_ns
-WHERE c.start_ns < coalesce(r.end_ns, 4000000000000000000);
+SEMI JOIN held AS h ON r.rank = h.rank AND r.range_id = h.range_id;

@@ -53,7 +53,7 @@ launch AS (
         min(a.start_ns) AS start_ns,
         max(a.end_ns) AS end_ns
     FROM v1.api_call AS a
-    WHERE a.correlation_id IS NOT NULL
+    SEMI JOIN v1.gpu_op AS g ON a.rank = g.rank AND a.correlation_id = g.correlation_id
     GROUP BY a.rank, a.process_id, a.correlation_id
 ),
 
