@@ -58,6 +58,7 @@ _HOW = {
 EXAMPLES = {
     "kernel_rule": "FROM kernel_rule ORDER BY priority",
     "name_class": "FROM name_class WHERE rule_id = 'unmatched' ORDER BY name",
+    "call_range": "SELECT rank, count(*) AS ranges FROM call_range GROUP BY rank",
     "range_segment": "FROM range_segment WHERE layer = 'annotation' ORDER BY rank, tid, at_ns",
     "op_launch": "SELECT count(*) AS unlinked FROM op_launch WHERE launch_call_id IS NULL",
     "device_op": "SELECT rank, time_class, sum(dur_ns)::BIGINT AS volume_ns FROM device_op "
