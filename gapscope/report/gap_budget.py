@@ -27,7 +27,10 @@ _CLASS_HELP = {
     "compute": "compute kernels",
 }
 
+# Rows of a table; the query without LIMIT has all.
 CAUSE_LIMIT = 16
+RANK_LIMIT = 64
+CHAIN_LIMIT = 400
 
 _LANES = {"engine": ("compute engine", 0), "collective": ("collectives", 1), "copy": ("copies", 2)}
 _KIND_CLASS = {
@@ -108,6 +111,13 @@ def statements(facts: Facts) -> list[Statement]:
             "gap-classes",
         )
     ]
+    fits = [
+        row["detail"]
+        for row in known.checks
+        if row["check_name"] in ("rule_pack", "rule_violations") and row["status"] == "ok"
+    ]
+    if fits:
+        said.append(Statement(f"Rules: {'; '.join(fits)}.", "rules"))
     if known.is_provisional:
         said.append(
             Statement(
@@ -144,7 +154,7 @@ def _gaps(facts: Facts) -> Table:
             "median_step_id": row["median_step_id"],
             **{name: model.amount(row, name) for name in names},
         }
-        for row in known.gaps
+        for row in known.gaps[:RANK_LIMIT]
     ]
     return table(
         "gaps",
@@ -152,10 +162,15 @@ def _gaps(facts: Facts) -> Table:
         "Median step of each rank (n, smallest to largest over the steps that count); the rank "
         "with the longest one stands for the run.",
         "gap-classes",
-        model_queries.gaps(),
+        f"{model_queries.gaps()}\nLIMIT {RANK_LIMIT}",
         rows,
         columns,
+        notes=_largest(RANK_LIMIT, len(known.gaps), "first"),
     )
+
+
+def _largest(limit: int, count: int, which: str = "largest") -> tuple[str, ...]:
+    return (f"The {limit} {which} of {count:,}.",) if count > limit else ()
 
 
 def _provisional(facts: Facts) -> str:
@@ -165,7 +180,6 @@ def _provisional(facts: Facts) -> str:
 def _causes(facts: Facts) -> Table:
     query = model_queries.causes(facts.at.rank, facts.at.step_id)
     rows = facts.rows(query)
-    more = len(rows) - CAUSE_LIMIT
     return table(
         "causes",
         f"Causes, step {facts.at.step_id} of rank {facts.at.rank}" + _provisional(facts),
@@ -189,7 +203,7 @@ def _causes(facts: Facts) -> Table:
             Column("hidden_ns", "of it hidden", "ns"),
             Column("step_share", "of step", "share"),
         ),
-        notes=(f"The {CAUSE_LIMIT} largest of {len(rows)}.",) if more > 0 else (),
+        notes=_largest(CAUSE_LIMIT, len(rows)),
     )
 
 
@@ -212,14 +226,15 @@ def _bounds(facts: Facts) -> Table:
 
 def _chain(facts: Facts) -> Table:
     query = model_queries.chain(facts.at.step_id)
+    rows = facts.rows(query)
     return table(
         "chain",
         f"Binding chain of T_lb, step {facts.at.step_id}, node by node",
         "Shortening a node of the chain shortens the bound, until another chain binds; nodes "
         "outside of it have slack. The rule says what ties a node to the one before.",
         "t-lb",
-        query,
-        facts.rows(query),
+        f"{query}\nLIMIT {CHAIN_LIMIT}",
+        rows[:CHAIN_LIMIT],
         (
             Column("chain_position", "place", "id"),
             Column("rank", "rank", "id"),
@@ -229,6 +244,7 @@ def _chain(facts: Facts) -> Table:
             Column("start_ns", "starts at", "ns"),
             Column("length_ns", "adds", "ns"),
         ),
+        notes=_largest(CHAIN_LIMIT, len(rows), "first"),
         is_open=False,
     )
 
@@ -321,8 +337,8 @@ def _ladder(facts: Facts) -> Table:
     return table(
         "ladder",
         f"What if: step {facts.at.step_id} without a mechanism",
-        f"{error[:1].upper()}{error[1:]}The step is that of the slowest rank.{factor} Its "
-        "share, least and most: what removing one saves, averaged over all orders in which the three can "
+        f"{error[:1].upper()}{error[1:]}The step is that of the slowest rank.{factor} Its share, "
+        "least and most: what removing one saves, averaged over all orders in which the three can "
         "be removed, and the extremes.",
         "ladder",
         query,

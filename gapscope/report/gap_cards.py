@@ -217,7 +217,7 @@ def _card(facts: Facts, row: Row, causes: list[Row], query: str) -> Opportunity:
     ]
     n = row["step_count"]
     # Waiting for a rank is over when that rank is on time.
-    removed = own[0]["sub_cause"] if name == "R3" and own else name
+    removed = own[0]["sub_cause"] if name == "R3" else name
     rung = known.rungs.get(removed, known.rungs.get(name))
     tips = [text for cause, text in advice.by_cause if cause == own[0]["sub_cause"]]
     if name == "R3":

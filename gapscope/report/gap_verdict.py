@@ -193,7 +193,7 @@ def _modelled(facts: Facts) -> list[Statement]:
             + (
                 " The longer ones are with compute that comes to overlap slowed down "
                 f"x{known.factor:.2f}, as this capture shows."
-                if known.factor is not None and rung["stretched_ns"] is not None
+                if known.factor is not None and rung["stretched_ns"] not in (None, rung["step_ns"])
                 else ""
             ),
             "ladder",

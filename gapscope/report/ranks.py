@@ -133,8 +133,8 @@ def _across(facts: Facts, clocks: list[Row]) -> list[Table]:
             "from those of the others (5th to 95th percentile). Below the residual a difference "
             "is not resolved.",
             "clock",
-            model_queries.CLOCKS,
-            clocks,
+            f"{model_queries.CLOCKS}\nLIMIT {HEAT_RANKS}",
+            clocks[:HEAT_RANKS],
             (
                 Column("rank", "rank", "id"),
                 Column("method", "from"),
