@@ -99,18 +99,23 @@ def test_rungs_go_down(name: str, capture: Capture) -> None:
             removed,
             more,
         )
-    last, bounds = rung(con, "R1+R2+R3"), column(con, "t_lb_ns", rank=0)
-    if name != "nsys/n_base":
-        assert all(b <= a <= b * 1.02 for a, b in zip(last, bounds, strict=True))
+    last, bounds = (
+        rung(con, "R1+R2+R3", since=_first(name)),
+        column(con, "t_lb_ns", 0, _first(name)),
+    )
+    assert all(b <= a <= b * 1.02 for a, b in zip(last, bounds, strict=True))
+
+
+def _first(name: str) -> int:
+    """Under Nsight Systems the first window begins on each rank when its capture did: skew of no run."""
+    return 1 if name.startswith("nsys/") else 0
 
 
 @pytest.mark.parametrize("name", CLEAN)
 def test_a_clean_run_is_neither_late_nor_skewed(name: str, capture: Capture) -> None:
     con = capture(name)
-    share = [
-        x / y for x, y in zip(column(con, "r1_ns + r3_ns"), column(con, "observed_ns"), strict=True)
-    ]
-    assert max(share) <= 0.02
+    late, observed = (column(con, x, since=_first(name)) for x in ("r1_ns + r3_ns", "observed_ns"))
+    assert max(a / b for a, b in zip(late, observed, strict=True)) <= 0.02
 
 
 @pytest.mark.parametrize("name", SHARED_GPU)

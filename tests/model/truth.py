@@ -10,11 +10,13 @@ import duckdb
 MS = 1e6
 
 
-def column(con: duckdb.DuckDBPyConnection, name: str, rank: int | None = None) -> list[float]:
+def column(
+    con: duckdb.DuckDBPyConnection, name: str, rank: int | None = None, since: int = 0
+) -> list[float]:
     """One value a rank and step of step_gap."""
     where = "" if rank is None else f"AND rank = {rank}"
     rows = con.execute(
-        f"SELECT ({name}) / {MS} FROM step_gap WHERE NOT is_boundary {where} ORDER BY step_id, rank"
+        f"SELECT ({name}) / {MS} FROM step_gap WHERE NOT is_boundary AND step_id >= {since} {where} ORDER BY step_id, rank"
     ).fetchall()
     assert rows, "no step has a bound"
     return [row[0] for row in rows]
@@ -24,11 +26,13 @@ def average(con: duckdb.DuckDBPyConnection, name: str, rank: int | None = None) 
     return mean(column(con, name, rank))
 
 
-def rung(con: duckdb.DuckDBPyConnection, removed: str, column: str = "step_ns") -> list[float]:
+def rung(
+    con: duckdb.DuckDBPyConnection, removed: str, column: str = "step_ns", since: int = 0
+) -> list[float]:
     """Length of each step without these mechanisms: the largest over ranks."""
     rows = con.execute(
         f"SELECT max(w.{column}) / {MS} FROM what_if AS w JOIN step_gap AS g USING (rank, step_id) "
-        "WHERE w.removed = $1 AND NOT g.is_boundary GROUP BY w.step_id ORDER BY w.step_id",
+        f"WHERE w.removed = $1 AND NOT g.is_boundary AND w.step_id >= {since} GROUP BY w.step_id ORDER BY w.step_id",
         [removed],
     ).fetchall()
     assert rows, "no ladder"
