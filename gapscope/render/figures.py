@@ -19,6 +19,8 @@ _GUTTER = 118
 _WIDTH = 1000
 _LANE = 24
 _PLOT = _WIDTH - _GUTTER - 8
+# Boxes are placed in whole steps of this part of a unit.
+_FINE = 100
 # Width of a letter of 11 pixels, to know what a box has room for.
 _LETTER = 6.2
 
@@ -64,16 +66,13 @@ def ticks(length_ns: int) -> list[int]:
 def gantt_svg(figure: Gantt) -> str:
     """One path a row and class: a few hundred bytes where boxes would take a hundred thousand."""
     height = _LANE * len(figure.rows) + 26
-    shapes: dict[tuple[int, str], list[str]] = {}
+    shapes: dict[tuple[int, str], list[tuple[int, int]]] = {}
     per_ns = _PLOT / max(figure.window_ns, 1)
     for mark in figure.marks:
-        x = _GUTTER + mark.start_ns * per_ns
+        x = round(mark.start_ns * per_ns * _FINE)
         # A box wider than its time would paint time that is not its own.
-        width = max((mark.end_ns - mark.start_ns) * per_ns, 0.01)
-        y = mark.row * _LANE + 3
-        shapes.setdefault((mark.row, time_class(mark.time_class).name), []).append(
-            f"M{x:.2f} {y}h{width:.2f}v{_LANE - 6}h-{width:.2f}z"
-        )
+        width = max(round((mark.end_ns - mark.start_ns) * per_ns * _FINE), 1)
+        shapes.setdefault((mark.row, time_class(mark.time_class).name), []).append((x, width))
     parts = [
         (
             f'<svg class="gantt" viewBox="0 0 {_WIDTH} {height}" role="img" '
@@ -88,8 +87,9 @@ def gantt_svg(figure: Gantt) -> str:
             f'<text x="{_GUTTER - 8}" y="{y + 16}" text-anchor="end">{escape(row)}</text>'
         )
     parts += [
-        f'<path class="c-{name}" d="{"".join(paths)}"/>'
-        for (_, name), paths in sorted(shapes.items())
+        f'<path class="c-{name}" transform="translate({_GUTTER} {row * _LANE + 3})'
+        f'scale({1 / _FINE:g} 1)" d="{_boxes(boxes)}"/>'
+        for (row, name), boxes in sorted(shapes.items())
     ]
     parts += [
         f'<text class="in-box" x="{_GUTTER + mark.start_ns * per_ns + 5:.1f}" '
@@ -111,6 +111,16 @@ def gantt_svg(figure: Gantt) -> str:
             f'<text x="{x:.1f}" y="{base + 18}" text-anchor="{anchor}">{label}</text>'
         )
     return "".join([*parts, "</svg>"])
+
+
+def _boxes(boxes: list[tuple[int, int]]) -> str:
+    """Each box starts where the last one did, and moves on: small numbers, few bytes."""
+    at = 0
+    steps = []
+    for x, width in sorted(boxes):
+        steps.append(f"m{x - at} 0h{width}v{_LANE - 6}h-{width}z")
+        at = x
+    return "".join(steps)
 
 
 def bar_svg(bar: Bar, figure: Waterfall) -> str:
