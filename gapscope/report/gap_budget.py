@@ -399,6 +399,7 @@ def _queues(facts: Facts) -> Table:
             Column("until", "frees the queue"),
             Column("instance_count", "late starts explained", "count"),
             Column("counter_examples", "counter-examples", "count"),
+            Column("first_step_id", "from step", "id", "holds for steps of one program"),
         ),
     )
 
@@ -412,6 +413,10 @@ def _floors(facts: Facts) -> Table:
         "gap-classes",
         model_queries.FLOORS,
         facts.rows(model_queries.FLOORS),
-        (Column("kind", "after", "code"), Column("floor_ns", "floor", "ns")),
+        (
+            Column("kind", "after", "code"),
+            Column("floor_ns", "floor", "ns"),
+            Column("first_step_id", "from step", "id", "holds for steps of one program"),
+        ),
         is_open=False,
     )

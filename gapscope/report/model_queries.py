@@ -20,9 +20,9 @@ ORDER BY
     CASE withholds WHEN 'bound' THEN 0 WHEN 'verdict' THEN 1 WHEN 'ladder' THEN 2 ELSE 3 END,
     CASE status WHEN 'fail' THEN 0 WHEN 'warn' THEN 1 WHEN 'info' THEN 2 ELSE 3 END, check_name"""
 
-QUEUES = "FROM v1.hardware_queue ORDER BY streams, until"
+QUEUES = "FROM v1.hardware_queue ORDER BY first_step_id, streams, until"
 
-FLOORS = "FROM v1.launch_floor ORDER BY kind"
+FLOORS = "FROM v1.launch_floor ORDER BY first_step_id, kind"
 
 CONNECTIONS = """\
 SELECT rank, value
