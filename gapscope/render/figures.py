@@ -100,12 +100,12 @@ def gantt_svg(figure: Gantt) -> str:
     base = _LANE * len(figure.rows)
     divisor, unit = scale([figure.window_ns], "ns")
     marks = ticks(figure.window_ns)
-    for position in marks:
-        x = _GUTTER + position * per_ns
-        anchor = "start" if position == 0 else "middle"
-        if position > 0.97 * figure.window_ns:
+    for at_ns in marks:
+        x = _GUTTER + at_ns * per_ns
+        anchor = "start" if at_ns == 0 else "middle"
+        if at_ns > 0.97 * figure.window_ns:
             anchor = "end"
-        label = f"{position / divisor:g}" + (f" {unit}" if position in (0, marks[-1]) else "")
+        label = f"{at_ns / divisor:g}" + (f" {unit}" if at_ns in (0, marks[-1]) else "")
         parts.append(
             f'<path class="tick" d="M{x:.1f} 0V{base + 4}"/>'
             f'<text x="{x:.1f}" y="{base + 18}" text-anchor="{anchor}">{label}</text>'
