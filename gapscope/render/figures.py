@@ -101,14 +101,14 @@ def gantt_svg(figure: Gantt) -> str:
     divisor, unit = scale([figure.window_ns], "ns")
     marks = ticks(figure.window_ns)
     for at_ns in marks:
-        x = _GUTTER + at_ns * per_ns
+        tick_x = _GUTTER + at_ns * per_ns
         anchor = "start" if at_ns == 0 else "middle"
         if at_ns > 0.97 * figure.window_ns:
             anchor = "end"
         label = f"{at_ns / divisor:g}" + (f" {unit}" if at_ns in (0, marks[-1]) else "")
         parts.append(
-            f'<path class="tick" d="M{x:.1f} 0V{base + 4}"/>'
-            f'<text x="{x:.1f}" y="{base + 18}" text-anchor="{anchor}">{label}</text>'
+            f'<path class="tick" d="M{tick_x:.1f} 0V{base + 4}"/>'
+            f'<text x="{tick_x:.1f}" y="{base + 18}" text-anchor="{anchor}">{label}</text>'
         )
     return "".join([*parts, "</svg>"])
 
