@@ -144,7 +144,12 @@ class Walker:
                 found.append(Piece(lo, arrived, "floor", "clock residual", op, node))
             else:
                 why = self._laggard(last, node, own.start[op])
-                found.append(Piece(lo, arrived, "R3", why, op, node, "join", last))
+                found.append(
+                    Piece(
+                        lo, arrived, "R3", why, op, node, "join", last,
+                        cause_rank=last, cause_start=lo, cause_end=arrived,
+                    )
+                )  # fmt: skip
         if hi > arrived:
             found += self._transfer(r, op, arrived, hi, last, arrival, gap_start)
         return found
