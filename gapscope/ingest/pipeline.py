@@ -23,6 +23,8 @@ from gapscope.ingest.workers import worker_pool
 from gapscope.ingest.workplace import WorkPlace, check_target
 
 if TYPE_CHECKING:
+    import duckdb
+
     from gapscope.schema.catalog import IngestNote
     from gapscope.schema.derive import AuditResult
 
@@ -113,8 +115,7 @@ def make_run(
 
     `add_tables` may put tables of its own into `run.duckdb` before the run is published.
     """
-    from gapscope.model.analyse import analyse
-    from gapscope.schema.catalog import fill, opened
+    from gapscope.schema.catalog import fill
 
     workplace = WorkPlace(out)
     work = workplace.path
@@ -133,8 +134,7 @@ def make_run(
             fill(work, options, audits, gathered.notes, cores, memory_limit)
             if progress is not None:
                 progress("model", 0, 1)
-            with opened(work, cores, memory_limit) as con:
-                analyse(con)
+            _run_model(work, cores, memory_limit)
             _check_steps_found(work, steps)
             if add_tables is not None:
                 add_tables(work / "run.duckdb")
@@ -146,6 +146,44 @@ def make_run(
         workplace.discard()
         raise
     return IngestResult(out, rows, quality)
+
+
+def _run_model(work: Path, threads: int, memory_limit: str | None) -> None:
+    """Fill the model's tables. A model that fails takes nothing else with it: the run says so."""
+    import duckdb
+
+    from gapscope.model.analyse import analyse
+    from gapscope.model.store import store_failure
+    from gapscope.schema.catalog import opened
+
+    try:
+        with opened(work, threads, memory_limit) as con:
+            analyse(con)
+            _audit_results(con)
+    except (OSError, duckdb.IOException):
+        # A disk that is full is nothing of the model's.
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the captures were read
+        with opened(work, threads, memory_limit) as con:
+            store_failure(con, error)
+
+
+def _audit_results(con: duckdb.DuckDBPyConnection) -> None:
+    """Audits of views over the model's tables: these were empty when the others were counted."""
+    from gapscope.schema.catalog import count
+    from gapscope.schema.results import RESULT_TABLES
+    from gapscope.schema.views import all_views
+
+    over_results = {f"v1.{name}" for name in RESULT_TABLES}
+    for view in all_views():
+        if over_results.isdisjoint(view.depends_on):
+            continue
+        over_results.add(view.name)
+        for audit, sql in view.audits.items():
+            con.execute(
+                "UPDATE v1.audit_result SET failed_count = $1 WHERE audit_name = $2",
+                [count(con, sql), audit],
+            )
 
 
 @contextlib.contextmanager
@@ -387,7 +425,10 @@ def _notable_quality(work: Path) -> list[dict[str, Any]]:
     with duckdb.connect(str(work / "run.duckdb"), read_only=True) as con:
         cursor = con.execute(
             "SELECT rank, check_name, status, detail, forbids FROM v1.capture_quality "
-            "WHERE status IN ('warn', 'fail') ORDER BY status, check_name, rank"
+            "WHERE status IN ('warn', 'fail') "
+            "UNION ALL SELECT NULL, check_name, status, detail, 'bound, classes and what-ifs' "
+            "FROM v1.model_check WHERE check_name = 'model_failed' "
+            "ORDER BY status, check_name, rank"
         )
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
