@@ -21,8 +21,8 @@ WITH said AS (
         n.name_id,
         regexp_extract(n.name, '^FSDP::([a-z_]+)', 1) AS verb,
         coalesce(
-            nullif(regexp_extract(n.name, '^FSDP::[a-z_]+ \((.*)\)( \[pg=\d+\])?$', 1), ''),
-            nullif(regexp_extract(n.name, '^FSDP::[a-z_]+ for (.*?)( \[pg=\d+\])?$', 1), ''),
+            nullif(regexp_extract(n.name, '(?s)^FSDP::[a-z_]+ \((.*)\)( \[pg=\d+\])?$', 1), ''),
+            nullif(regexp_extract(n.name, '(?s)^FSDP::[a-z_]+ for (.*?)( \[pg=\d+\])?$', 1), ''),
             ''
         ) AS unit
     FROM v1.name AS n
