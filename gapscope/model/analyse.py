@@ -56,24 +56,27 @@ class Results:
     """Rows by result table, in the order of the table's columns."""
 
     rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    # Steps that findings on "the run" are about, where they are not about all of its steps.
+    only_steps: tuple[int, ...] = ()
 
     def add(self, table: str, *rows: tuple[Any, ...]) -> None:
         self.rows.setdefault(table, []).extend(rows)
 
     def check(self, found: Iterable[Check]) -> None:
         for one in found:
-            self.add(
-                "model_check",
-                (
-                    one.name,
-                    one.step,
-                    one.status,
-                    one.measured,
-                    one.allowed,
-                    one.detail,
-                    one.withholds,
-                ),
-            )
+            for step in self.only_steps if one.step is None and self.only_steps else (one.step,):
+                self.add(
+                    "model_check",
+                    (
+                        one.name,
+                        step,
+                        one.status,
+                        one.measured,
+                        one.allowed,
+                        one.detail,
+                        one.withholds,
+                    ),
+                )
 
 
 def analyse(con: duckdb.DuckDBPyConnection) -> None:
@@ -103,6 +106,8 @@ def analyse(con: duckdb.DuckDBPyConnection) -> None:
     offsets = dict(con.execute("SELECT rank, offset_ns FROM v1.rank_clock").fetchall())
     methods = {str(row[0]) for row in con.execute("SELECT method FROM v1.rank_clock").fetchall()}
     for batch in loaded.batches:
+        if len(loaded.batches) > 1:
+            results.only_steps = tuple(batch.steps)
         _Analysis(con, batch, results, residual, offsets, methods).run()
     store(con, results.rows)
 
@@ -155,7 +160,7 @@ class _Analysis:
 
     def run(self) -> None:
         batch = self.batch
-        fit = self._fit()
+        fit = self._fit() + checks.clocks(batch, self.residual_ns)
         self.results.check(fit)
         if any(check.withholds == "bound" for check in fit):
             return

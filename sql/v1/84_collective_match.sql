@@ -1,7 +1,7 @@
 -- view:       v1.collective_match
 -- purpose:    Collective operations of all ranks put together: same group, same number, same kind of message.
 -- grain:      rank, op_id
--- depends-on: v1.collective_op
+-- depends-on: v1.collective_op, v1.step_window
 -- materialise: run
 -- since:      1
 -- columns:
@@ -10,7 +10,7 @@
 --   step_id        BIGINT   -  Step; NULL outside of steps.
 --   group_name     VARCHAR  -  Process group.
 --   group_ranks    VARCHAR  -  Its ranks, as the source lists them: groups of other ranks may share the name.
---   seq            BIGINT   -  Number in the group: the source's own, or counted from the first step on; NULL for send and recv.
+--   seq            BIGINT   -  Number in the group: the source's own, or counted over the steps; NULL for send and recv.
 --   type           VARCHAR  -  Kind of operation.
 --   group_size     BIGINT   -  Ranks that take part: as the source says, else all ranks of the run that communicate.
 --   participants   BIGINT   -  Captured ranks that have this instance.
@@ -31,6 +31,33 @@ run_size AS (
     FROM v1.collective_op
 ),
 
+-- Captures may begin at different steps: where all labels number them, their numbers tell which belong together.
+labelled AS (
+    SELECT
+        rank,
+        step_id,
+        CASE
+            WHEN source IN ('profiler_step', 'nvtx_step') THEN try_cast(regexp_extract(label, '\d+$') AS BIGINT)
+        END AS number
+    FROM v1.step_window
+    WHERE projection = 'host'
+),
+
+numbering AS (
+    SELECT count(*) = count(number) AND count(*) = count(DISTINCT (rank, number)) AS is_complete
+    FROM labelled
+),
+
+step_number AS (
+    SELECT
+        l.rank,
+        l.step_id,
+        l.number
+    FROM labelled AS l
+    CROSS JOIN numbering AS n
+    WHERE n.is_complete
+),
+
 -- Without sequence numbers captures may begin at different instances: steps are the common anchor.
 numbered AS (
     SELECT
@@ -41,10 +68,13 @@ numbered AS (
             WHEN o.type IN ('send', 'recv') THEN NULL
             WHEN h.is_sequenced THEN o.seq
             WHEN o.step_id IS NOT NULL
-                THEN dense_rank() OVER (PARTITION BY o.group_name ORDER BY o.step_id NULLS LAST, o.ordinal) - 1
+                THEN dense_rank() OVER (
+                    PARTITION BY o.group_name ORDER BY coalesce(s.number, o.step_id) NULLS LAST, o.ordinal
+                ) - 1
         END AS instance_seq
     FROM v1.collective_op AS o
     INNER JOIN has_seq AS h ON o.group_name = h.group_name
+    LEFT JOIN step_number AS s ON o.rank = s.rank AND o.step_id = s.step_id
     CROSS JOIN run_size AS r
 ),
 
