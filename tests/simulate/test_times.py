@@ -245,7 +245,7 @@ def test_an_op_stands_only_behind_ops_before_it():
 
 def test_the_shortest_step_knows_no_wait_that_is_coarser_than_its_data():
     """A later micro-batch gathers behind the whole backward; nothing that it reads is written there."""
-    many = {"blocks": 2, "layers_per_block": 1, "micro_batches": 2}
+    many = {"blocks": 2, "layers_per_block": 1, "micro_batches": 2, "gradient_sync": "last"}
     program = build(spec(model=many))
     length = np.array([[op.base_ns] for op in program.ops])
     early = np.zeros_like(length)
