@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -24,6 +24,7 @@ from gapscope.ingest.workplace import WorkPlace, check_target
 
 if TYPE_CHECKING:
     from gapscope.schema.catalog import IngestNote
+    from gapscope.schema.derive import AuditResult
 
 Progress = Callable[[str, int, int], None]
 _T = TypeVar("_T")
@@ -112,10 +113,13 @@ def make_run(
 
     `add_tables` may put tables of its own into `run.duckdb` before the run is published.
     """
+    from gapscope.model.analyse import analyse
+    from gapscope.schema.catalog import fill, opened
+
     workplace = WorkPlace(out)
     work = workplace.path
     try:
-        with _readable_failures(out):
+        with _readable_failures(out), _defined(work, out.absolute()) as defined:
             gathered = gather(work)
             staged = gathered.staged
             rows = place(gathered.plan, staged, work)
@@ -123,9 +127,14 @@ def make_run(
             options = {} if steps is None else {"steps": steps}
             if declared_fsdp2:
                 options["fsdp2"] = json.dumps(declared_fsdp2, sort_keys=True)
-            _derive_all(
-                sorted(rows), work, out, options, gathered.notes, workers, memory_limit, progress
-            )
+            audits = _derive_all(sorted(rows), work, options, workers, memory_limit, progress)
+            defined.result()
+            cores = os.cpu_count() or 1
+            fill(work, options, audits, gathered.notes, cores, memory_limit)
+            if progress is not None:
+                progress("model", 0, 1)
+            with opened(work, cores, memory_limit) as con:
+                analyse(con)
             _check_steps_found(work, steps)
             if add_tables is not None:
                 add_tables(work / "run.duckdb")
@@ -137,6 +146,15 @@ def make_run(
         workplace.discard()
         raise
     return IngestResult(out, rows, quality)
+
+
+@contextlib.contextmanager
+def _defined(work: Path, final_location: Path) -> Iterator[Future[None]]:
+    """`run.duckdb` without its rows, made by a thread while the block reads captures."""
+    from gapscope.schema.catalog import define
+
+    with ThreadPoolExecutor(1, "define") as pool:
+        yield pool.submit(define, work, final_location)
 
 
 def _notes(failures: list[tuple[Found, GapscopeError]], ignored: list[str]) -> list[IngestNote]:
@@ -278,19 +296,15 @@ def _stage_all(
 def _derive_all(
     ranks: list[int],
     work: Path,
-    out: Path,
     options: dict[str, str],
-    notes: list[IngestNote],
     workers: int,
     memory_limit: str | None,
     progress: Progress | None,
-) -> None:
-    from gapscope.model.analyse import analyse
-    from gapscope.schema.catalog import create, opened
+) -> list[AuditResult]:
     from gapscope.schema.derive import derive_rank
 
     cores = os.cpu_count() or 1
-    audits: list[tuple[int, str, str, int]] = []
+    audits: list[AuditResult] = []
     workers = min(workers, len(ranks))
     if workers == 1:
         for done, rank in enumerate(ranks, 1):
@@ -308,12 +322,7 @@ def _derive_all(
                 audits += job.result()
                 if progress is not None:
                     progress("views", done, len(ranks))
-    audits.sort()
-    create(work, out.absolute(), options, audits, notes, cores, memory_limit)
-    if progress is not None:
-        progress("model", 0, 1)
-    with opened(work, cores, memory_limit) as con:
-        analyse(con)
+    return sorted(audits)
 
 
 def _completed(jobs: dict[Future[_T], Any]) -> Iterator[Future[_T]]:

@@ -316,13 +316,17 @@ class _Analysis:
         }
         start_floors = floors.start_floors(reasons.values())
         names = self._stream_names()
-        self.results.add(
-            "hardware_queue",
-            *((" + ".join(names[stream] for stream in sorted(one.streams)), one.until, one.count,
-               one.counter_examples)
-              for one in queue_found.evidence),
-        )  # fmt: skip
-        self.results.add("launch_floor", *start_floors.items(), ("replay", floor))
+        first = batch.steps[0]
+        for queue in queue_found.queues:
+            pairs = [one for one in queue_found.evidence if one.streams <= queue.streams]
+            self.results.add(
+                "hardware_queue",
+                (" + ".join(names[stream] for stream in sorted(queue.streams)), queue.until,
+                 sum(one.count for one in pairs), sum(one.counter_examples for one in pairs),
+                 first),
+            )  # fmt: skip
+        floors_ns = {**start_floors, "replay": floor}
+        self.results.add("launch_floor", *((kind, ns, first) for kind, ns in floors_ns.items()))
         is_structural = structural(batch.program, self.edges)
         clock = Clock(start_floors, self.residual_ns)
         refused = set()

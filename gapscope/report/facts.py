@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gapscope.report import queries
+from gapscope.report import model, queries
 from gapscope.report.document import Cell, Column, Quantity, Table
 from gapscope.units import plain
 
@@ -23,9 +23,11 @@ COMPUTE_FLOOR = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Rows by name. `focus` is the rank whose compute is absent longest, None without device ops.
+    """Rows by name. `focus` is the rank that stands for the run, None without device ops.
 
-    `projection` is `device` where there are steps outside the boundary, else `capture`.
+    It is the one with the longest step where the dependency model gives a bound, else the one whose
+    compute is absent longest. `projection` is `device` where there are steps outside the boundary,
+    else `capture`.
     """
 
     run: Run
@@ -40,6 +42,7 @@ class Facts:
     focus: Row | None
     window: queries.Window | None
     anchors: dict[int, str]
+    model: model.Model
 
     def rows(self, query: str) -> list[Row]:
         """Rows of one more query."""
@@ -99,10 +102,14 @@ def load(run: Run) -> Facts:
         if not summary:
             projection = "capture"
             summary = rows(queries.summary("capture"))
+    known = model.load(rows)
     focus = summary[0] if summary else None
     window = None
     if focus is not None:
         window = queries.Window(focus["rank"], projection, focus["median_step_id"])
+    if known.has_bound:
+        focus = next(row for row in summary if row["rank"] == known.run["rank"])
+        window = queries.Window(focus["rank"], "device", known.run["median_step_id"])
     return Facts(
         run=run,
         ranks=rows(queries.RANKS),
@@ -116,6 +123,7 @@ def load(run: Run) -> Facts:
         focus=focus,
         window=window,
         anchors={row["rank"]: row["source"] for row in rows(queries.ANCHORS)},
+        model=known,
     )
 
 

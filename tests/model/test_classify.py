@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -37,7 +38,9 @@ CLASSES = {"R1", "R2", "R3", "H1", "H2", "work", "floor", "unresolved", "carried
 
 def pieces_of(of: Batch, r: int, queues: tuple[Queue, ...] = (), s: int = 0) -> list[Piece]:
     every = edges(of.program)
-    found = bound.schedule(of.program, [*every, *bound.resource_edges(of.program)], bound.weights(of))
+    found = bound.schedule(
+        of.program, [*every, *bound.resource_edges(of.program)], bound.weights(of)
+    )
     reasons = [Reasons(of, every, queues, s, rank) for rank in range(len(of.ranks))]
     walker = Walker(of, s, reasons, Clock(floors.start_floors(reasons), 0))
     return classify(of, found, walker, reasons[r], structural(of.program, every), s, r)
@@ -127,7 +130,7 @@ def test_reconciled_pieces_are_a_partition_in_whole_ns(made: list[Piece], recove
     result = reconcile(made, recoverable)
     assert result[0].start == made[0].start
     assert result[-1].end == made[-1].end
-    assert all(a.end == b.start for a, b in zip(result, result[1:], strict=False))
+    assert all(a.end == b.start for a, b in pairwise(result))
     assert all(p.length > 0 and isinstance(p.length, int) for p in result)
     before, after = total(made), total(result)
     assert after["work"] == before["work"]
@@ -160,14 +163,25 @@ def test_a_saving_that_later_waiting_eats_is_none() -> None:
     )  # fmt: skip
     assert t_lb(of, 0) == 400
     assert total(pieces_of(of, 0)) == {"H2": 50 + 101, "work": 1}
-    found = bound.schedule(of.program, [*edges(of.program), *bound.resource_edges(of.program)], bound.weights(of))
-    assert [(g.start, g.end, g.recoverable_ns) for g in gaps(of, found, 0, 0)] == [(100, 150, 0), (200, 302, 0)]
+    found = bound.schedule(
+        of.program, [*edges(of.program), *bound.resource_edges(of.program)], bound.weights(of)
+    )
+    assert [(g.start, g.end, g.recoverable_ns) for g in gaps(of, found, 0, 0)] == [
+        (100, 150, 0),
+        (200, 302, 0),
+    ]
 
 
 def test_the_same_lateness_without_the_transfer_is_worth_its_length() -> None:
     of = batch(
         program("FWD(1) FWD(2) FWD(3)"),
-        {(0, 0): [Op("FWD(1)", S0, 0, 100, 0), Op("FWD(2)", S0, 150, 200, 150), Op("FWD(3)", S0, 200, 300, 0)]},
+        {
+            (0, 0): [
+                Op("FWD(1)", S0, 0, 100, 0),
+                Op("FWD(2)", S0, 150, 200, 150),
+                Op("FWD(3)", S0, 200, 300, 0),
+            ]
+        },
     )
     assert total(pieces_of(of, 0)) == {"R1": 50}
 
@@ -192,7 +206,7 @@ def identities(of: Batch, queues: tuple[Queue, ...] = ()) -> None:
         for r in range(len(of.ranks)):
             pieces = pieces_of(of, r, queues, s)
             assert {p.gap_class for p in pieces} <= CLASSES
-            assert all(a.end <= b.start for a, b in zip(pieces, pieces[1:], strict=False))
+            assert all(a.end <= b.start for a, b in pairwise(pieces))
             ops = of.ops[s, r]
             begin, end = int(of.window_start[s, r]), int(of.window_end[s, r])
             covered = set()
@@ -214,7 +228,11 @@ def test_every_ns_without_compute_is_in_one_piece(
 ) -> None:
     """And compute + work + H + R + floor + unresolved + carried = observed, R to carried = observed - T_lb."""
     random = Random(seed)
-    queues = (Queue(frozenset({S0, AG}), "start"), Queue(frozenset({CI, RS}), "start")) if is_aliased else ()
+    queues = (
+        (Queue(frozenset({S0, AG}), "start"), Queue(frozenset({CI, RS}), "start"))
+        if is_aliased
+        else ()
+    )
     machine = run(
         model, ranks=2, length=random_lengths(seed), pause=random_lengths(seed + 7, random.choice([0, 5, 60]), 0),
         kernels=lambda kind: {"FWD": 3, "BWD": 4, "AGOUT": 2, "RSIN": 2, "OPT": 2}.get(kind, 1),

@@ -1,0 +1,225 @@
+"""The report of a run with a bound: what it says, and what it says where something is withheld."""
+
+from __future__ import annotations
+
+import pytest
+
+from gapscope.errors import GapscopeError
+from gapscope.render import html, markdown, text
+from gapscope.report.build import build
+from gapscope.report.document import Document, Gantt, Quantity, Waterfall
+
+from .tiny import US, modelled, two_ranks
+
+
+@pytest.fixture(scope="module")
+def document() -> Document:
+    return build(modelled().run())
+
+
+def _said(document: Document, section: str = "verdict") -> str:
+    return " ".join(statement.text for statement in document.section(section).statements)
+
+
+def _table(document: Document, name: str) -> list[dict[str, object]]:
+    table = next(t for s in document.sections for t in s.tables if t.id == name)
+    return [{c.key: cell for c, cell in zip(table.columns, row, strict=True)} for row in table.rows]
+
+
+def test_headline_says_the_step_the_bound_and_what_dominates(document: Document) -> None:
+    verdict = document.verdict
+    assert (verdict.rank, verdict.step_id) == (0, 1)
+    assert verdict.t_lb == Quantity(76 * US, "ns", 3, 76 * US, 76 * US)
+    assert verdict.gap == Quantity(24 * US, "ns", 3, 22 * US, 24 * US)
+    assert verdict.headline.text == (
+        "A step takes 100.0 us (n=3, 98.00–100.0) on rank 0; the rules allow 76.00 us for "  # noqa: RUF001
+        "the same work (T_lb, a program-order bound): at most 24.00 us (24.0 %) could be got back, "
+        "10.00 us of it R3 cross-rank skew behind rank 1 (R1 late launch there)."
+    )
+
+
+def test_verdict_names_the_classes_and_what_is_hard(document: Document) -> None:
+    said = _said(document)
+    assert (
+        "R3 cross-rank skew 10.00 us, R1 late launch 6.00 us, R2 queue serialization 6.00" in said
+    )
+    assert "rank 0 waits 10.00 us for rank 1, whose own reason is R1 late launch" in said
+    assert "H1 structural idle 10.00 us waiting for AG(root)" in said
+    # Waiting is over when the rank that comes last is on time: without R1, not without R3.
+    assert "without R1 the step takes 96.00 us, without R1, R2 and R3 78.00 to 80.00 us" in said
+    assert document.section("verdict").missing == ()
+
+
+def test_waterfall_closes_over_the_bound(document: Document) -> None:
+    (figure,) = document.section("verdict").figures
+    assert isinstance(figure, Waterfall)
+    assert [bar.time_class for bar in figure.bars] == [
+        *("observed", "R3", "R1", "R2", "floor", "unresolved", "carried"),
+        *("t_lb", "H2", "H1", "work", "compute"),
+    ]
+    top = figure.bars[0].value_ns
+    for bar in figure.bars[1:]:
+        assert bar.base_ns + bar.value_ns == top
+        top = top if bar.time_class == "t_lb" else bar.base_ns
+    assert top == 0
+
+
+def test_a_gap_that_does_not_close_is_a_bug() -> None:
+    made = modelled()
+    made.con.execute("UPDATE v1.step_gap SET r2_ns = r2_ns + 1")
+    with pytest.raises(GapscopeError, match="misses T_lb by -1 ns") as caught:
+        build(made.run())
+    assert caught.value.slug == "gap-does-not-close"
+
+
+def test_cards_are_mechanisms_recoverable_first(document: Document) -> None:
+    cards = {card.id: card for card in document.opportunities}
+    assert list(cards) == ["finding-r3", "finding-r1", "finding-r2-hw-queue", "finding-h1"]
+    queue = cards["finding-r2-hw-queue"]
+    assert queue.ceiling is not None
+    assert queue.ceiling.value == pytest.approx(100 / 94 - 1)
+    assert queue.modelled == Quantity(95 * US, "ns", 3, 95 * US, 95 * US)
+    assert any("CUDA_DEVICE_MAX_CONNECTIONS=8" in tip for tip in queue.what_to_try)
+    assert any("9 late starts fit, 1 start does not" in item.text for item in queue.evidence)
+    assert any("`more hardware queues` 95.00 us" in item.text for item in queue.evidence)
+    assert "no CUDA call" in cards["finding-r1"].evidence[0].text
+    assert cards["finding-r3"].what_to_try[0].startswith("On rank 1: the thread was in no CUDA")
+    assert cards["finding-h1"].title.endswith("(hard)")
+    assert cards["finding-h1"].modelled is None
+
+
+def test_ladder_has_every_rung_and_shares_that_sum_to_it(document: Document) -> None:
+    rows = _table(document, "ladder")
+    assert [row["removed"] for row in rows] == [
+        "nothing: replay as executed",
+        "R1: late launches",
+        "R2: queue serialization",
+        "R3: waiting for other ranks",
+        "R1 and R2",
+        "R1 and R3",
+        "R2 and R3",
+        "all three",
+    ]
+    shares = [row["shapley_ns"] for row in rows if row["shapley_ns"] is not None]
+    assert sum(shares) == pytest.approx(23 * US, abs=2)
+    assert rows[-1]["saved_ns"] == 23 * US
+    for row in rows[1:4]:
+        assert row["least_ns"] <= row["shapley_ns"] <= row["most_ns"]
+
+
+def test_timeline_has_classes_nodes_and_the_bound(document: Document) -> None:
+    first, chain = (f for f in document.section("budget").figures[:2] if isinstance(f, Gantt))
+    assert first.rows == (
+        *("no compute", "stream 7", "stream 20"),
+        *("T_lb: engine", "T_lb: collectives", "thread 1"),
+    )
+    drawn = {
+        name: sum(m.busy_ns for m in first.marks if m.row == 0 and m.time_class == name)
+        for name in ("R1", "R2", "R3", "H1", "floor")
+    }
+    assert drawn == {"R1": 6 * US, "R2": 6 * US, "R3": 10 * US, "H1": 10 * US, "floor": 2 * US}
+    bound = [m for m in first.marks if first.rows[m.row].startswith("T_lb")]
+    assert max(m.end_ns for m in bound) == 76 * US
+    assert {m.node for m in bound} == {"on the binding chain"}
+    assert chain.id == "binding-chain"
+    assert [m.label for m in chain.marks] == ["AG root", "FWD root", "BWD root"]
+    assert sum(m.busy_ns for m in chain.marks) == chain.window_ns == 76 * US
+
+
+def test_every_query_can_be_pasted(document: Document) -> None:
+    run = modelled().run()
+    for section in document.sections:
+        for table in section.tables:
+            assert len(run.sql(table.query)) == len(table.rows), table.id
+        for figure in section.figures:
+            assert len(run.sql(figure.query)) > 0, figure.id
+
+
+def test_refused_verdict_keeps_the_bound_and_the_three_way_split() -> None:
+    document = build(modelled(is_provisional=True, has_ladder=False).run())
+    assert document.verdict.is_provisional
+    assert not document.verdict.is_withheld
+    assert (
+        "but there is no verdict on the 24.00 us between them: the replay is off by -25.0%."
+        in document.verdict.headline.text
+    )
+    said = _said(document)
+    assert "The classes of the gap in section 3 are provisional" in said
+    assert "Recoverable" not in said
+    assert next(card.id for card in document.opportunities) == "finding-blocking"
+    (figure,) = document.section("verdict").figures
+    assert {bar.time_class for bar in figure.bars} >= {"blocking", "stalled"}
+    titles = [table.title for table in document.section("budget").tables]
+    assert any(title.endswith("(provisional)") for title in titles)
+    assert "ladder" not in [table.id for table in document.section("budget").tables]
+    assert "no verdict on what it is" in text.summary(document)
+
+
+def test_withheld_ladder_leaves_the_classes() -> None:
+    document = build(modelled(has_ladder=False).run())
+    said = _said(document)
+    assert "No what-if: 2 blocking calls inside the step. T_lb and the classes stand." in said
+    assert "Recoverable" in said
+    assert all(card.modelled is None for card in document.opportunities)
+    assert "No what-if ladder: 2 blocking calls" in _said(document, "budget")
+
+
+def test_small_gap_is_called_little() -> None:
+    made = modelled()
+    for name in ("r1_ns", "r2_ns", "r3_ns"):
+        made.con.execute(f"UPDATE v1.step_gap SET h2_ns = h2_ns + {name}, {name} = 0")
+    made.con.execute("UPDATE v1.step_gap SET gap_ns = floor_ns, t_lb_ns = observed_ns - floor_ns")
+    made.con.execute("UPDATE v1.gap_piece SET gap_class = 'H2' WHERE gap_class LIKE 'R_'")
+    document = build(made.run())
+    assert "little is left, at most 2.00 us (2.0 %) could be got back" in (
+        document.verdict.headline.text
+    )
+    assert "32.00 us (32.0 %) are hard idle" in document.verdict.headline.text
+    assert "No recoverable class reaches 1.0 %" in _said(document, "opportunities")
+
+
+def test_boundary_steps_stand_for_nothing() -> None:
+    made = modelled()
+    made.con.execute("UPDATE v1.step_gap SET is_boundary = true WHERE step_id = 1")
+    assert build(made.run()).verdict.step_id != 1
+
+
+def test_without_a_pack_the_reason_is_said_once() -> None:
+    made = two_ranks()
+    made.add(
+        "model_check", check_name="rule_pack", status="info", detail="no FSDP2 labels",
+        withholds="bound",
+    )  # fmt: skip
+    document = build(made.run())
+    missing = document.section("verdict").missing
+    assert [
+        item.text.startswith("No lower bound (T_lb): no FSDP2 labels.") for item in missing
+    ] == [True]
+    assert document.verdict.t_lb is None
+    assert document.opportunities[0].id == "finding-blocking"
+
+
+def test_ranks_say_who_came_last(document: Document) -> None:
+    # The hand-made collectives have no group: nothing is matched, but the clocks are there.
+    assert [row["rank"] for row in _table(document, "clocks")] == [0, 1]
+    assert "rank 0 waits 10.00 us for rank 1" in _said(document, "ranks") or (
+        document.section("ranks").missing
+    )
+
+
+def test_all_forms_say_it(document: Document) -> None:
+    for rendered in (
+        html.render(document, charts=False).replace("\xa0", " "),
+        markdown.render(document),
+        text.render(document),
+    ):
+        assert "T_lb" in rendered
+        assert "more hardware queues" in rendered
+        assert "modelled step without it" in rendered
+    assert max(map(len, text.render(document).splitlines())) <= text.WIDTH
+    assert text.summary(document).splitlines()[1] == (
+        "gapscope: T_lb 76.00 us, above it 24.00 us (24.0 %): R3 10.00 us, R1 6.00 us, R2 6.00 us"
+    )
+    page = html.render(document)
+    assert len(page.encode()) < html.SIZE_LIMIT
+    assert len(html.render(document, charts=False).encode()) < 300_000
