@@ -86,6 +86,26 @@ def test_held_by_its_stream() -> None:
     assert pieces[0].rule == "stream"
 
 
+def test_the_first_gather_of_a_later_microbatch_is_held_by_the_compute_stream() -> None:
+    """Nothing that FWD(1)#2 needs is written by BWD(1), yet its gather was to wait for that."""
+    of = one_rank(
+        "AGIN(1) AG(1) AGOUT(1) FWD(1) BWD(1) AGIN(1)#2 AG(1)#2 AGOUT(1)#2 FWD(1)#2",
+        Op("AGIN(1)", CI, 0, 10, 0),
+        Op("AG(1)", AG, 10, 40, 0),
+        Op("AGOUT(1)", S0, 40, 42, 0),
+        Op("FWD(1)", S0, 42, 100, 0),
+        Op("BWD(1)", S0, 100, 200, 0),
+        Op("AGIN(1)#2", CI, 202, 212, 0),
+        Op("AG(1)#2", AG, 212, 242, 0),
+        Op("AGOUT(1)#2", S0, 242, 244, 0),
+        Op("FWD(1)#2", S0, 244, 300, 0),
+    )
+    pieces = walk(of, 200, "FWD(1)#2")
+    # 12 + 30 ns of copying in and gathering lie in the gap; all of it could have been done before.
+    assert told([p for p in pieces if p.gap_class == "R2"]) == [(30, "R2", "stream")]
+    assert [p.is_hidden for p in pieces if p.gap_class == "R2"] == [True]
+
+
 def test_held_by_its_hardware_queue() -> None:
     """AG(3), issued before FWD(2) on another stream of the queue, dispatches at 90."""
     of = one_rank(
