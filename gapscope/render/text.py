@@ -99,7 +99,8 @@ def _above(verdict: Verdict) -> str:
     split = ", ".join(
         f"{part.time_class} {amount}" for part, amount in zip(named, amounts, strict=True)
     )
-    return f"{head}: {split}"
+    other = (gap.value or 0) - sum(part.time.value or 0 for part in named)
+    return f"{head}: {split}, other {value(other, 'ns')}"
 
 
 def _quantity(amount: Quantity) -> str:

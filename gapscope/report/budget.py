@@ -61,8 +61,8 @@ def _statements(facts: Facts) -> list[Statement]:
     said = [
         Statement(
             "Times are lengths of unions of intervals on the device; step = compute + "
-            "launch-starved + blocking + stalled + tail, exactly. A value with n is that "
-            "of the median step, with the smallest and largest one over n steps.",
+            "launch-starved + blocking + stalled + tail, exactly. A value with n is that of a "
+            f"rank's {facts.usual}, with the smallest and largest one over n steps.",
             "budget",
         )
     ]

@@ -23,7 +23,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """The value of the median step, with the smallest and largest one over `n` steps."""
+    """The value of the shown step, or a mean, with the smallest and largest one over `n` steps."""
 
     value: float | None
     unit: str

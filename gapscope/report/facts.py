@@ -63,6 +63,11 @@ class Facts:
         return self.window
 
     @property
+    def summary_query(self) -> str:
+        """The query of `summary`."""
+        return queries.summary(self.projection, self.model.shown_step_id)
+
+    @property
     def noun(self) -> str:
         """What a window is called in a sentence."""
         return "step" if self.projection == "device" else "capture"
@@ -70,6 +75,8 @@ class Facts:
     @property
     def usual(self) -> str:
         """The window that stands for a rank, in a sentence."""
+        if self.model.has_bound:
+            return f"step {self.at.step_id}"
         return "median step" if self.projection == "device" else "capture"
 
     @property
@@ -97,19 +104,19 @@ def load(run: Run) -> Facts:
     steps = rows(queries.STEPS)
     projection = "device"
     summary: list[Row] = []
+    known = model.load(rows)
     if any(row["op_count"] for row in op_counts):
-        summary = rows(queries.summary("device"))
+        summary = rows(queries.summary("device", known.shown_step_id))
         if not summary:
             projection = "capture"
             summary = rows(queries.summary("capture"))
-    known = model.load(rows)
     focus = summary[0] if summary else None
     window = None
     if focus is not None:
         window = queries.Window(focus["rank"], projection, focus["median_step_id"])
     if known.has_bound:
         focus = next(row for row in summary if row["rank"] == known.run["rank"])
-        window = queries.Window(focus["rank"], "device", known.run["median_step_id"])
+        window = queries.Window(focus["rank"], "device", known.run["step_id"])
     return Facts(
         run=run,
         ranks=rows(queries.RANKS),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gapscope.errors import GapscopeError
-from gapscope.model.ladder import MECHANISMS, shapley
-from gapscope.report import model, model_queries
+from gapscope.model.ladder import MECHANISMS
+from gapscope.report import changes, model, model_queries, shares
 from gapscope.report.document import Bar, Column, Gantt, Mark, Statement, Table, Waterfall
 from gapscope.report.facts import table
 from gapscope.units import value, values
@@ -22,7 +22,7 @@ _CLASS_HELP = {
     "H2": "budget: compute could run beside it, but not enough is left",
     "floor": "what a start costs after everything it waits for",
     "unresolved": "no cause that a rule, a launch or a queue explains",
-    "carried": "above the bound by the books, but not found by the walk",
+    "carried": changes.CARRIED,
     "work": "copies and packing on the compute engine",
     "compute": "compute kernels",
 }
@@ -31,6 +31,9 @@ _CLASS_HELP = {
 CAUSE_LIMIT = 16
 RANK_LIMIT = 64
 CHAIN_LIMIT = 400
+
+# A replay within this share of the step saved nothing.
+NOISE = 0.001
 
 _LANES = {"engine": ("compute engine", 0), "collective": ("collectives", 1), "copy": ("copies", 2)}
 _KIND_CLASS = {
@@ -145,22 +148,24 @@ def _gaps(facts: Facts) -> Table:
     labels = {"observed": "observed", "t_lb": "T_lb", "gap": "observed - T_lb"}
     columns = (
         Column("rank", "rank", "id"),
-        Column("median_step_id", "median step", "id"),
+        Column("step_id", "step", "id"),
         *(Column(name, labels.get(name, name), "ns", _CLASS_HELP.get(name, "")) for name in names),
     )
     rows: list[dict[str, Any]] = [
         {
             "rank": row["rank"],
-            "median_step_id": row["median_step_id"],
+            "step_id": row["step_id"],
             **{name: model.amount(row, name) for name in names},
         }
         for row in known.gaps[:RANK_LIMIT]
     ]
     return table(
         "gaps",
-        "Gap by rank: from observed to T_lb and to compute" + _provisional(facts),
-        "Median step of each rank (n, smallest to largest over the steps that count); the rank "
-        "with the longest one stands for the run.",
+        f"Gap by rank in step {facts.at.step_id}, down to T_lb and to compute"
+        + _provisional(facts),
+        f"Step {facts.at.step_id} of each rank that has it (n, smallest to largest over the steps "
+        "that count); the rank with the longest median step stands for the run. Carried: "
+        f"{changes.CARRIED}.",
         "gap-classes",
         f"{model_queries.gaps()}\nLIMIT {RANK_LIMIT}",
         rows,
@@ -311,8 +316,9 @@ def _short(row: Row) -> str:
 
 def _ladder(facts: Facts) -> Table:
     known = facts.model
-    query = model_queries.ladder(facts.at.step_id)
-    values_of = shapley({name: row["step_ns"] for name, row in known.rungs.items()})
+    query = model_queries.LADDER
+    values_of = shares.mean(facts.rows(shares.LADDERS))
+    noise = NOISE * known.rungs[""]["step_ns"]
     rows: list[dict[str, Any]] = []
     for removed, row in known.rungs.items():
         what = _RUNGS.get(removed, removed.replace("+", " and "))
@@ -322,7 +328,7 @@ def _ladder(facts: Facts) -> Table:
             {
                 "removed": f"{removed}: {what}" if removed in MECHANISMS else what,
                 "step": model.ranged(row, "step"),
-                "saved_ns": row["saved_ns"] if removed else None,
+                "saved_ns": _saved(row, noise) if removed else None,
                 "stretched": model.ranged(row, "stretched") if slow else None,
                 "shapley_ns": round(values_of[removed][0]) if has_value else None,
                 "least_ns": values_of[removed][1] if has_value else None,
@@ -336,8 +342,9 @@ def _ladder(facts: Facts) -> Table:
         factor = f" Stretched: compute that comes to overlap slows down x{known.factor:.2f}."
     return table(
         "ladder",
-        f"What if: step {facts.at.step_id} without a mechanism",
-        f"{error[:1].upper()}{error[1:]}The step is that of the slowest rank.{factor} Its share, "
+        "What if: the step without a mechanism",
+        f"{error[:1].upper()}{error[1:]}Mean over the steps that count (n, smallest to largest); a "
+        f"step is as long as on its slowest rank.{factor} Its share, "
         "least and most: what removing one saves, averaged over all orders in which the three can "
         "be removed, and the extremes.",
         "ladder",
@@ -352,32 +359,41 @@ def _ladder(facts: Facts) -> Table:
             Column("least_ns", "least", "ns"),
             Column("most_ns", "most", "ns"),
         ),
+        notes=(changes.LADDER_KEEPS, f"Empty: saves less than {value(NOISE, 'share')}."),
     )
 
 
+def _saved(row: Row, noise: float) -> int | None:
+    """What a rung or a change saves; None where that is noise of the replay."""
+    saved: int = row["saved_ns"]
+    return saved if abs(saved) >= noise else None
+
+
 def _changes(facts: Facts) -> Table:
-    query = model_queries.changes(facts.at.step_id)
+    noise = NOISE * facts.model.rungs[""]["step_ns"]
     rows = [
         {
             "change": row["change"],
             "step": model.ranged(row, "step"),
-            "saved_ns": row["saved_ns"],
+            "saved_ns": _saved(row, noise),
         }
         for row in facts.model.changes
     ]
     return table(
         "changes",
-        f"What if: step {facts.at.step_id} after a single change",
-        "Modelled, with everything else as executed: durations, launches, queues. Each on its own; "
-        "savings do not add, and compute that comes to overlap may slow down.",
+        "What if: the step after a single change",
+        "Modelled, with everything else as executed: durations, launches, queues. Mean over the "
+        "steps of the slowest rank. Each on its own; savings do not add, and compute that comes to "
+        "overlap may slow down.",
         "ladder",
-        query,
+        model_queries.CHANGES,
         rows,
         (
             Column("change", "change", "code"),
             Column("step", "step", "ns"),
             Column("saved_ns", "saved", "ns"),
         ),
+        notes=tuple(changes.meanings(row["change"] for row in facts.model.changes)),
     )
 
 

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 from gapscope.report import model, model_queries
 from gapscope.report.document import Opportunity, Quantity, Statement
 from gapscope.report.facts import THRESHOLD, code
-from gapscope.report.gap_verdict import REASONS, plain_and_stretched
+from gapscope.report.gap_verdict import (
+    IDLE_ANYWAY,
+    REASONS,
+    hard_parts,
+    plain_and_stretched,
+)
 from gapscope.units import listed, plural, value
 
 if TYPE_CHECKING:
@@ -154,6 +159,15 @@ _H2 = _Advice(
     ("reshard_after_forward=False", "explicit prefetch depth 1", "explicit prefetch depth 2"),
 )
 
+# Words of a tip, and how the change that models it begins.
+_MODELLED = (
+    ("set_modules_to_forward_prefetch", "explicit prefetch depth"),
+    ("reshard_after_forward=False", "reshard_after_forward=False"),
+    ("set_separate_reduce_scatter_group", "separate reduce-scatter communicator"),
+    ("set_reduce_scatter_max_input_buffers", "+1 reduce-scatter buffer"),
+    ("CUDA_DEVICE_MAX_CONNECTIONS=8", "more hardware queues"),
+)
+
 _ADVICE = {
     ("R1", ""): _R1,
     ("R2", "hw_queue"): _HW_QUEUE,
@@ -167,7 +181,7 @@ _ADVICE = {
 
 def build(facts: Facts) -> tuple[Opportunity, ...]:
     """Cards for what holds at least 1 % of the run's step: recoverable first, then hard."""
-    query = model_queries.mechanisms(facts.at.rank, facts.at.step_id)
+    query = model.mechanisms_query(facts.model.run)
     causes = facts.rows(model_queries.causes(facts.at.rank, facts.at.step_id))
     return tuple(
         _card(facts, row, causes, query)
@@ -235,7 +249,7 @@ def _card(facts: Facts, row: Row, causes: list[Row], query: str) -> Opportunity:
         ceiling=Quantity(row["ceiling"], "share", n, row["ceiling_min"], row["ceiling_max"]),
         evidence=tuple(_evidence(facts, name, sub, own, advice)),
         see=tuple(see),
-        what_to_try=(*tips, *advice.what_to_try),
+        what_to_try=tuple(_worth(facts.model, name, tip) for tip in (*tips, *advice.what_to_try)),
         not_when=advice.not_when,
         query=query,
         claim="advice",
@@ -260,7 +274,14 @@ def _for_last(facts: Facts, cause: Row) -> list[str]:
 def _evidence(
     facts: Facts, name: str, sub: str, own: list[Row], advice: _Advice
 ) -> list[Statement]:
-    said = [Statement(_made_of(name, own), "gap-classes")]
+    said = []
+    where = ""
+    if facts.model.is_uneven:
+        said.append(
+            Statement("Time, share and ceiling are means over the steps that count.", "gap-classes")
+        )
+        where = f"In step {facts.at.step_id}: "
+    said.append(Statement(where + _made_of(name, own), "gap-classes"))
     hidden = sum(cause["hidden_ns"] for cause in own)
     if hidden and name in ("R1", "R2"):
         said.append(
@@ -273,9 +294,10 @@ def _evidence(
     if sub == "hw_queue":
         said += [
             Statement(
-                f"Streams {code(row['streams'])} share a queue: {row['instance_count']:,} late "
-                f"starts fit, {plural(row['counter_examples'], 'start')} "
-                f"{'does' if row['counter_examples'] == 1 else 'do'} not.",
+                f"Streams {code(row['streams'])} share a queue (inferred: "
+                f"{row['instance_count']:,} of "
+                f"{plural(row['instance_count'] + row['counter_examples'], 'late or early start')} "
+                "fit).",
                 "hardware-queues",
             )
             for row in facts.rows(model_queries.QUEUES)[:4]
@@ -290,7 +312,9 @@ def _made_of(name: str, own: list[Row]) -> str:
         said = listed(
             [f"{code(c['awaited_node'])} {value(c['total_ns'], 'ns')}" for c in awaited], 4
         )
-        return f"{pieces}; waited for: {said}." if said else f"{pieces}."
+        idle = hard_parts(own, name).idle_anyway_ns
+        rest = [f"{value(idle, 'ns')} {'more ' if said else ''}{IDLE_ANYWAY}"] if idle else []
+        return "; ".join([pieces, *([f"waited for: {said}"] if said else []), *rest]) + "."
     if name == "R3":
         said = listed(
             [
@@ -311,13 +335,31 @@ def _made_of(name: str, own: list[Row]) -> str:
     return f"{pieces}."
 
 
+def _can_tell(known: model.Model, name: str) -> bool:
+    """Where more is recoverable than hard, what a change saves says nothing of the hard part."""
+    recoverable = sum(known.run[f"{part.lower()}_ns"] for part in model_queries.RECOVERABLE)
+    return not (name.startswith("H") and recoverable > known.run[f"{name.lower()}_ns"])
+
+
+def _worth(known: model.Model, name: str, tip: str) -> str:
+    """The tip, and that it saves nothing where it was modelled and does not."""
+    if not known.rungs or not _can_tell(known, name):
+        return tip
+    limit = THRESHOLD * known.rungs[""]["step_ns"]
+    changes = [start for words, start in _MODELLED if words in tip]
+    saved = [
+        row["saved_ns"] for row in known.changes if changes and row["change"].startswith(changes[0])
+    ]
+    if not saved or max(saved) >= limit:
+        return tip
+    return f"{tip} (modelled: nothing here)"
+
+
 def _modelled(known: model.Model, name: str, own: list[Row], advice: _Advice) -> list[Statement]:
     """What a replay says, of the mechanism and of changes that address it."""
     if not known.rungs:
         return []
-    # Where more is recoverable than hard, what a change saves says nothing of the hard part.
-    recoverable = sum(known.run[f"{part.lower()}_ns"] for part in model_queries.RECOVERABLE)
-    if name.startswith("H") and recoverable > known.run[f"{name.lower()}_ns"]:
+    if not _can_tell(known, name):
         return []
     base = value(known.rungs[""]["step_ns"], "ns")
     said = []
@@ -334,5 +376,9 @@ def _modelled(known: model.Model, name: str, own: list[Row], advice: _Advice) ->
     if not said:
         return []
     return [
-        Statement(f"Modelled, everything else as executed ({base}): {', '.join(said)}.", "ladder")
+        Statement(
+            f"Modelled, everything else as executed ({base}), means over the steps: "
+            f"{', '.join(said)}.",
+            "ladder",
+        )
     ]

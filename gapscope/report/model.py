@@ -39,8 +39,9 @@ class Model:
     """Rows by what they are about; all empty for a workload without a rule pack.
 
     `gaps`: one row a rank with a bound, that of the run first. `mechanisms`: classes of the run's
-    median step with their ceilings, recoverable ones first. `rungs`: the ladder in that step, by
-    what it removes. `factor`: how much communication beside it slows compute.
+    rank with their ceilings, recoverable ones first: in the shown step, or the mean where steps are
+    uneven. `rungs`: the ladder, mean over steps, by what it removes. `factor`: how much
+    communication beside it slows compute.
     """
 
     checks: list[Row]
@@ -68,7 +69,12 @@ class Model:
     @property
     def is_clean(self) -> bool:
         """Whether little is left to get back."""
-        return self.has_classes and self.run["gap_share"] < CLEAN
+        return self.has_classes and not self.is_uneven and self.run["gap_share"] < CLEAN
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether some steps are so much longer that the median step does not stand for them."""
+        return self.has_bound and self.run["long_count"] > 0
 
     @property
     def run(self) -> Row:
@@ -77,9 +83,14 @@ class Model:
 
     @property
     def top(self) -> Row | None:
-        """The largest recoverable mechanism of the run's step."""
+        """The largest recoverable mechanism of the run's rank."""
         found = [row for row in self.mechanisms if row["gap_class"] in model_queries.RECOVERABLE]
         return found[0] if found and found[0]["total_ns"] else None
+
+    @property
+    def shown_step_id(self) -> int | None:
+        """The step that stands for all ranks; None without a bound."""
+        return self.run["step_id"] if self.has_bound else None
 
     def why_no(self, withheld: str) -> str:
         """The checks that withhold something, worst first, as a part of a sentence."""
@@ -87,12 +98,12 @@ class Model:
         return "; ".join(dict.fromkeys(said))
 
     def amount(self, measure: str) -> Quantity:
-        """A measure of the run's median step, with its range."""
+        """A measure of the run's shown step, with its range."""
         return amount(self.run, measure)
 
 
 def amount(row: Row, measure: str) -> Quantity:
-    """A measure of one rank's median step, with its range."""
+    """A measure of one rank's shown step, with its range."""
     name = measure.lower()
     return Quantity(
         row[f"{name}_ns"],
@@ -117,10 +128,9 @@ def load(rows: Callable[[str], list[Row]]) -> Model:
     rungs: list[Row] = []
     changes: list[Row] = []
     if gaps:
-        step = gaps[0]["median_step_id"]
-        found = rows(model_queries.mechanisms(gaps[0]["rank"], step))
-        rungs = [row for row in rows(model_queries.ladder(step)) if row["step_ns"] is not None]
-        changes = [row for row in rows(model_queries.changes(step)) if row["step_ns"] is not None]
+        found = rows(mechanisms_query(gaps[0]))
+        rungs = rows(model_queries.LADDER)
+        changes = rows(model_queries.CHANGES)
     factors = [row["factor"] for row in rows(model_queries.STRETCH)]
     return Model(
         checks=rows(model_queries.CHECKS),
@@ -130,6 +140,11 @@ def load(rows: Callable[[str], list[Row]]) -> Model:
         changes=changes,
         factor=factors[0] if factors else None,
     )
+
+
+def mechanisms_query(run: Row) -> str:
+    """Classes of the rank that stands for the run: where steps are uneven, by their mean."""
+    return model_queries.mechanisms(run["rank"], run["step_id"], of_mean=run["long_count"] > 0)
 
 
 def mechanism(gap_class: str, sub_cause: str | None) -> str:

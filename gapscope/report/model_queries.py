@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+SHORTEST = "every transfer as long as its shortest participant"
+
 # Parts of an observed step, from its length down to compute, as `gap_summary` names them.
 RECOVERABLE = ("R3", "R1", "R2")
 BESIDE = ("floor", "unresolved", "carried")
@@ -32,18 +34,16 @@ ORDER BY rank"""
 
 STRETCH = "SELECT measured AS factor FROM v1.model_check WHERE check_name = 'contention'"
 
-# Ranks that wait for another one in their median step, and that one's own reason.
+# Ranks that wait for another one, mean over the steps, and that one's own reason.
 CULPRITS = """\
 SELECT
     c.rank, c.culprit_rank, c.sub_cause,
-    sum(c.total_ns)::BIGINT AS total_ns,
-    sum(c.total_ns) / any_value(s.observed_ns) AS step_share
+    (sum(c.total_ns) / any_value(s.step_count))::BIGINT AS total_ns,
+    sum(c.total_ns) / any_value(s.step_count * s.mean_ns) AS step_share,
+    any_value(s.step_count) AS step_count
 FROM v1.gap_cause AS c
-INNER JOIN (
-    SELECT rank, median_step_id AS step_id, value_ns AS observed_ns
-    FROM v1.gap_summary
-    WHERE measure = 'observed'
-) AS s ON c.rank = s.rank AND c.step_id = s.step_id
+INNER JOIN v1.step_gap AS g ON c.rank = g.rank AND c.step_id = g.step_id AND NOT g.is_boundary
+INNER JOIN v1.gap_summary AS s ON c.rank = s.rank AND s.measure = 'observed'
 WHERE c.gap_class = 'R3' AND c.culprit_rank <> c.rank
 GROUP BY c.rank, c.culprit_rank, c.sub_cause
 ORDER BY total_ns DESC, c.rank, c.culprit_rank, c.sub_cause"""
@@ -78,15 +78,55 @@ FROM v1.arrival_summary
 GROUP BY rank
 ORDER BY clear_last_count DESC, last_count DESC, rank"""
 
+# The run's step on every rung: mean and range over the steps that count.
+LADDER = """\
+SELECT
+    w.removed,
+    count(*)::BIGINT AS step_count,
+    avg(w.step_ns)::BIGINT AS step_ns,
+    min(w.step_ns) AS step_min_ns, max(w.step_ns) AS step_max_ns,
+    avg(w.stretched_ns)::BIGINT AS stretched_ns,
+    min(w.stretched_ns) AS stretched_min_ns, max(w.stretched_ns) AS stretched_max_ns,
+    avg(r.step_ns - w.step_ns)::BIGINT AS saved_ns
+FROM v1.what_if_step AS w
+INNER JOIN v1.what_if_step AS r ON w.step_id = r.step_id AND r.removed = ''
+WHERE NOT w.is_boundary
+GROUP BY w.removed
+ORDER BY length(w.removed), w.removed"""
+
+# The same after each single change, the shortest first.
+CHANGES = """\
+SELECT
+    c.change,
+    count(*)::BIGINT AS step_count,
+    avg(c.step_ns)::BIGINT AS step_ns,
+    min(c.step_ns) AS step_min_ns, max(c.step_ns) AS step_max_ns,
+    avg(r.step_ns - c.step_ns)::BIGINT AS saved_ns
+FROM (
+    SELECT step_id, change, max(step_ns) AS step_ns
+    FROM v1.what_if_change
+    GROUP BY step_id, change
+) AS c
+INNER JOIN v1.what_if_step AS r ON c.step_id = r.step_id AND r.removed = ''
+WHERE NOT r.is_boundary
+GROUP BY c.change
+ORDER BY saved_ns DESC, c.change"""
+
 
 def gaps() -> str:
-    """One row a rank: every measure in its median step, with its range; the run's rank first."""
+    """One row a rank: every measure in the shown step, with mean and range; the run's rank first.
+
+    `long` and `other`: means over the long steps and over the others, where steps are uneven.
+    """
     lines = []
     for name in ("observed", "t_lb", "gap", *PARTS):
         column = name.lower()
         chosen = f"FILTER (WHERE measure = '{name}')"
         lines += [
-            f"    max(value_ns) {chosen} AS {column}_ns,",
+            f"    max(shown_ns) {chosen} AS {column}_ns,",
+            f"    max(mean_ns) {chosen} AS {column}_mean_ns,",
+            f"    max(long_mean_ns) {chosen} AS {column}_long_ns,",
+            f"    max(other_mean_ns) {chosen} AS {column}_other_ns,",
             f"    max(min_ns) {chosen} AS {column}_min_ns,",
             f"    max(max_ns) {chosen} AS {column}_max_ns,",
         ]
@@ -95,9 +135,11 @@ def gaps() -> str:
 SELECT
     rank,
     any_value(step_count) AS step_count,
-    any_value(median_step_id) AS median_step_id,
+    any_value(shown_step_id) AS step_id,
+    any_value(long_count) AS long_count,
 {body}
-    max(step_share) FILTER (WHERE measure = 'gap') AS gap_share,
+    max(shown_ns) FILTER (WHERE measure = 'gap')
+    / max(shown_ns) FILTER (WHERE measure = 'observed') AS gap_share,
     any_value(is_run) AS is_run,
     any_value(is_provisional) AS is_provisional
 FROM v1.gap_summary
@@ -128,20 +170,33 @@ WHERE rank = {rank} AND step_id = {step_id}
 ORDER BY total_ns DESC, gap_class, sub_cause, culprit_rank, awaited_node"""
 
 
-def mechanisms(rank: int, step_id: int) -> str:
-    """Each class and sub-cause in one step, with its ceiling `T/(T-R) - 1` and the ranges."""
+def mechanisms(rank: int, step_id: int, *, of_mean: bool) -> str:
+    """Each class and sub-cause with its ceiling `T/(T-R) - 1` and the ranges.
+
+    In one step, or with the mean over the steps for it.
+    """
+    chosen = f"FILTER (WHERE step_id = {step_id})"
+    total, share, ceiling = (
+        (
+            "avg(total_ns)::BIGINT",
+            "sum(total_ns) / sum(observed_ns)",
+            "sum(observed_ns) / nullif(sum(observed_ns) - sum(total_ns), 0) - 1",
+        )
+        if of_mean
+        else tuple(f"max({name}) {chosen}" for name in ("total_ns", "step_share", "ceiling"))
+    )
     return f"""\
 SELECT
     gap_class, sub_cause,
-    max(total_ns) FILTER (WHERE step_id = {step_id}) AS total_ns,
-    max(step_share) FILTER (WHERE step_id = {step_id}) AS step_share,
-    max(ceiling) FILTER (WHERE step_id = {step_id}) AS ceiling,
+    {total} AS total_ns,
+    {share} AS step_share,
+    {ceiling} AS ceiling,
     count(*)::BIGINT AS step_count,
     min(total_ns) AS total_min_ns, max(total_ns) AS total_max_ns,
     min(ceiling) AS ceiling_min, max(ceiling) AS ceiling_max
 FROM (
     SELECT
-        g.step_id, k.gap_class, k.sub_cause,
+        g.step_id, g.observed_ns, k.gap_class, k.sub_cause,
         coalesce(c.total_ns, 0) AS total_ns,
         coalesce(c.total_ns, 0) / g.observed_ns AS step_share,
         g.observed_ns / nullif(g.observed_ns - coalesce(c.total_ns, 0), 0) - 1 AS ceiling
@@ -163,7 +218,7 @@ FROM (
     WHERE g.rank = {rank} AND NOT g.is_boundary
 ) AS per_step
 GROUP BY gap_class, sub_cause
-ORDER BY gap_class LIKE 'H%', total_ns DESC, gap_class, sub_cause"""
+ORDER BY gap_class LIKE 'H%', 3 DESC, gap_class, sub_cause"""
 
 
 def bounds(rank: int, step_id: int) -> str:
@@ -181,50 +236,13 @@ CROSS JOIN LATERAL (
         (1, 'one more buffer of each kind', s.plus_one_ns),
         (2, 'compute engine in any order', s.free_engine_ns),
         (3, 'communicators in any order', s.free_link_ns),
-        (4, 'compute engine alone', s.engine_ns),
-        (5, 'busiest communicator alone', s.link_ns)
+        (4, '{SHORTEST}', s.shortest_ns),
+        (5, 'compute engine alone', s.engine_ns),
+        (6, 'busiest communicator alone', s.link_ns)
 ) AS b (place, limits, bound_ns)
-WHERE s.rank = {rank} AND NOT g.is_boundary
+WHERE s.rank = {rank} AND NOT g.is_boundary AND b.bound_ns IS NOT NULL
 GROUP BY b.place, b.limits
 ORDER BY b.place"""
-
-
-def ladder(step_id: int) -> str:
-    """The run's step on every rung: in one step, with the range over the steps that count."""
-    return f"""\
-SELECT
-    w.removed,
-    count(*)::BIGINT AS step_count,
-    max(w.step_ns) FILTER (WHERE w.step_id = {step_id}) AS step_ns,
-    min(w.step_ns) AS step_min_ns, max(w.step_ns) AS step_max_ns,
-    max(w.stretched_ns) FILTER (WHERE w.step_id = {step_id}) AS stretched_ns,
-    min(w.stretched_ns) AS stretched_min_ns, max(w.stretched_ns) AS stretched_max_ns,
-    max(r.step_ns - w.step_ns) FILTER (WHERE w.step_id = {step_id}) AS saved_ns
-FROM v1.what_if_step AS w
-INNER JOIN v1.what_if_step AS r ON w.step_id = r.step_id AND r.removed = ''
-WHERE NOT w.is_boundary
-GROUP BY w.removed
-ORDER BY length(w.removed), w.removed"""
-
-
-def changes(step_id: int) -> str:
-    """The run's step after each single change, the shortest first."""
-    return f"""\
-SELECT
-    c.change,
-    count(*)::BIGINT AS step_count,
-    max(c.step_ns) FILTER (WHERE c.step_id = {step_id}) AS step_ns,
-    min(c.step_ns) AS step_min_ns, max(c.step_ns) AS step_max_ns,
-    max(r.step_ns - c.step_ns) FILTER (WHERE c.step_id = {step_id}) AS saved_ns
-FROM (
-    SELECT step_id, change, max(step_ns) AS step_ns
-    FROM v1.what_if_change
-    GROUP BY step_id, change
-) AS c
-INNER JOIN v1.what_if_step AS r ON c.step_id = r.step_id AND r.removed = ''
-WHERE NOT r.is_boundary
-GROUP BY c.change
-ORDER BY step_ns, c.change"""
 
 
 def chain(step_id: int) -> str:

@@ -196,12 +196,22 @@ def _of_steps(projection: str) -> str:
     return f"projection = '{projection}'{boundary} AND step_ns > 0"
 
 
-def summary(projection: str) -> str:
+def summary(projection: str, step_id: int | None = None) -> str:
     """One row a rank: each measure in the median step, its smallest and largest over the steps.
 
-    The median step is a real step (the lower median), so its parts close to the nanosecond. The
-    rank whose compute is absent longest comes first.
+    The median step is a real step (the lower median), so its parts close to the nanosecond. With
+    `step_id` it is that one on every rank that has it. The rank whose compute is absent longest
+    comes first.
     """
+    is_median = """\
+row_number() OVER (PARTITION BY rank ORDER BY step_ns, step_id)
+        = (count(*) OVER (PARTITION BY rank) + 1) // 2"""
+    if step_id is not None:
+        is_median = f"""\
+CASE
+            WHEN bool_or(step_id = {step_id}) OVER (PARTITION BY rank) THEN step_id = {step_id}
+            ELSE {is_median}
+        END"""
     lines = []
     for name in MEASURES:
         lines += [
@@ -221,8 +231,7 @@ SELECT
 FROM (
     SELECT
         *,
-        row_number() OVER (PARTITION BY rank ORDER BY step_ns, step_id)
-        = (count(*) OVER (PARTITION BY rank) + 1) // 2 AS is_median
+        {is_median} AS is_median
     FROM v1.step_budget
     WHERE {_of_steps(projection)}
 ) AS placed

@@ -160,9 +160,9 @@ def _spread(facts: Facts) -> list[Statement]:
     by_compute = sorted(facts.summary, key=lambda row: (row["compute_ns"], row["rank"]))
     said = [
         Statement(
-            f"{facts.usual.capitalize()}s last from {value(by_step[0]['step_ns'], 'ns')} (rank "
+            f"A rank's {facts.usual} lasts from {value(by_step[0]['step_ns'], 'ns')} (rank "
             f"{by_step[0]['rank']}) to {value(by_step[-1]['step_ns'], 'ns')} (rank "
-            f"{by_step[-1]['rank']}); compute in them from "
+            f"{by_step[-1]['rank']}); compute in it from "
             f"{value(by_compute[0]['compute_ns'], 'ns')} (rank {by_compute[0]['rank']}) to "
             f"{value(by_compute[-1]['compute_ns'], 'ns')} (rank {by_compute[-1]['rank']}).",
             "ranks",
@@ -215,7 +215,7 @@ def _heat(facts: Facts) -> tuple[Figure, ...]:
 def _rank_table(facts: Facts) -> Table:
     columns = (
         Column("rank", "rank", "id"),
-        Column("median_step_id", "median step", "id"),
+        Column("median_step_id", "step", "id"),
         *(
             Column(name, label, "ns")
             for name, label in zip(
@@ -247,7 +247,7 @@ def _rank_table(facts: Facts) -> Table:
         f"{facts.usual.capitalize()} of each rank (n, smallest to largest); longest without "
         "compute first.",
         "ranks",
-        queries.summary(facts.projection),
+        facts.summary_query,
         rows,
         columns,
         row_ids=tuple(f"rank-{row['rank']}" for row in facts.summary),

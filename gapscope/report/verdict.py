@@ -59,6 +59,14 @@ def blocking_bound(facts: Facts) -> tuple[str, str]:
     )
 
 
+def _has_unjoined(facts: Facts) -> bool:
+    """Whether ops without a known launch hide launch-starved time."""
+    return any(
+        row["check_name"] == "launch_join" and row["status"] != "ok" and concerns(facts, row)
+        for row in facts.quality
+    )
+
+
 def is_copy_bound(facts: Facts) -> bool:
     """Whether copies take most of the window and more of it than compute."""
     focus = facts.focus
@@ -93,8 +101,13 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
     focus = facts.focus
     known = facts.model
     parts = {name: quantity(focus, name) for name in _LABELS}
+    bound, why = blocking_bound(facts)
+    least = {"blocking"} if bound == "lower" else set()
+    if _has_unjoined(facts):
+        least.add("launch_starved")
     split = ", ".join(
-        f"{label} {value(parts[name].value, 'ns')}" for name, label in _LABELS.items()
+        f"{label} {'at least ' if name in least else ''}{value(parts[name].value, 'ns')}"
+        for name, label in _LABELS.items()
     )
     share = value(focus["compute_share"], "share")
     step = known.amount("observed") if known.has_bound else quantity(focus, "step")
@@ -106,7 +119,6 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
         f"{window} {text(step)} on rank {focus['rank']}; compute runs {share} of it {absent}",
         "split",
     )
-    bound, why = blocking_bound(facts)
     says_bound = focus["blocking_ns"] or bound == "lower"
     bounded = [Statement(why, "bound-of-blocking")] if says_bound else []
     tiles = (
@@ -221,7 +233,8 @@ def _basis(facts: Facts) -> Statement:
     if facts.projection == "device":
         return Statement(
             f"Device time, {_counted(facts)}. The parts are those of step "
-            f"{facts.at.step_id}, the median one, and sum to it exactly.",
+            f"{facts.at.step_id}, {'a long one' if facts.model.is_uneven else 'the median one'}, "
+            "and sum to it exactly.",
             "window",
         )
     if facts.steps:

@@ -52,15 +52,16 @@ def test_a_step_is_as_long_as_on_its_slowest_rank(answer, tiny_run):
             "SELECT max(step_ns) FROM v1.what_if WHERE removed = 'R1' GROUP BY step_id ORDER BY 1"
         ).fetchall()
     row = answer["rungs"][1]
-    lengths = (row["step_min_ns"], row["step_ns"], row["step_max_ns"])
-    assert lengths == tuple(step for (step,) in longest)
+    lengths = [step for (step,) in longest]
+    assert (row["step_min_ns"], row["step_max_ns"]) == (lengths[0], lengths[-1])
+    assert row["step_ns"] == pytest.approx(sum(lengths) / len(lengths), abs=1)
 
 
 def test_shares_add_up_to_the_last_rung(answer):
     total = answer["rungs"][-1]["saved_ns"]
     shares = {row["mechanism"]: row for row in answer["shares"]}
-    # Medians over steps of what adds up in each step.
-    assert sum(row["share_ns"] for row in shares.values()) == pytest.approx(total, rel=0.01)
+    # Means over steps of what adds up in each step.
+    assert sum(row["share_ns"] for row in shares.values()) == pytest.approx(total, abs=3)
     assert max(shares, key=lambda name: shares[name]["share_ns"]) == "R2"
     assert all(row["least_ns"] <= row["share_ns"] <= row["most_ns"] for row in shares.values())
 
