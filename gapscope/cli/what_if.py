@@ -240,7 +240,10 @@ def _text(answer: dict[str, Any], rung: str | None) -> str:
         parts += ["", _share_table(answer["shares"]), "", _change_table(answer["changes"])]
         said = changes.meanings(row["change"] for row in answer["changes"])
         parts += ["", *(output.wrapped("- ", text) for text in said)]
-        parts += ["", output.wrapped("note    ", changes.LADDER_KEEPS)]
+        parts += [
+            "",
+            output.wrapped("note    ", f"{changes.LADDER_KEEPS} -: below {changes.NOISE:.1%}."),
+        ]
     return "\n".join(parts)
 
 
@@ -288,8 +291,11 @@ _STEP_HEADER = ("step ms", "range", "saved ms")
 
 
 def _step_cells(row: dict[str, Any]) -> tuple[str, str, str]:
+    from gapscope.report import changes
+
     step_range = _range(row["step_min_ns"], row["step_max_ns"])
-    return _ms(row["step_ns"]), step_range, _ms(row["saved_ns"])
+    is_noise = abs(row["saved_ns"]) < changes.NOISE * (row["step_ns"] + row["saved_ns"])
+    return _ms(row["step_ns"]), step_range, "-" if is_noise else _ms(row["saved_ns"])
 
 
 def _ms(value: int | None) -> str:

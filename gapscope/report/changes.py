@@ -15,6 +15,9 @@ LADDER_KEEPS = (
     "last rung they do again, so it may be longer than one above it."
 )
 
+# A replay that saves less than this share of the step saves nothing.
+NOISE = 0.001
+
 CARRIED = "above T_lb by the bound's schedule, without a late launch, queue or rank found for it"
 
 _MEANINGS = (

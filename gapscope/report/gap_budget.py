@@ -32,9 +32,6 @@ CAUSE_LIMIT = 16
 RANK_LIMIT = 64
 CHAIN_LIMIT = 400
 
-# A replay within this share of the step saved nothing.
-NOISE = 0.001
-
 _LANES = {"engine": ("compute engine", 0), "collective": ("collectives", 1), "copy": ("copies", 2)}
 _KIND_CLASS = {
     **dict.fromkeys(("FWD", "BWD", "OPT"), "compute"),
@@ -318,7 +315,7 @@ def _ladder(facts: Facts) -> Table:
     known = facts.model
     query = model_queries.LADDER
     values_of = shares.mean(facts.rows(shares.LADDERS))
-    noise = NOISE * known.rungs[""]["step_ns"]
+    noise = changes.NOISE * known.rungs[""]["step_ns"]
     rows: list[dict[str, Any]] = []
     for removed, row in known.rungs.items():
         what = _RUNGS.get(removed, removed.replace("+", " and "))
@@ -359,7 +356,7 @@ def _ladder(facts: Facts) -> Table:
             Column("least_ns", "least", "ns"),
             Column("most_ns", "most", "ns"),
         ),
-        notes=(changes.LADDER_KEEPS, f"Empty: saves less than {value(NOISE, 'share')}."),
+        notes=(changes.LADDER_KEEPS, f"Empty: saves less than {value(changes.NOISE, 'share')}."),
     )
 
 
@@ -370,7 +367,7 @@ def _saved(row: Row, noise: float) -> int | None:
 
 
 def _changes(facts: Facts) -> Table:
-    noise = NOISE * facts.model.rungs[""]["step_ns"]
+    noise = changes.NOISE * facts.model.rungs[""]["step_ns"]
     rows = [
         {
             "change": row["change"],

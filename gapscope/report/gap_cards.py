@@ -195,6 +195,7 @@ def statements(facts: Facts, cards: tuple[Opportunity, ...]) -> list[Statement]:
     run = facts.model.run
     recoverable = sum(run[f"{name.lower()}_ns"] for name in model_queries.RECOVERABLE)
     said = []
+    where = f"in step {facts.at.step_id} " if facts.model.is_uneven else ""
     if not any(card.title.startswith("R") for card in cards):
         said.append(
             Statement(
@@ -204,9 +205,9 @@ def statements(facts: Facts, cards: tuple[Opportunity, ...]) -> list[Statement]:
         )
     said.append(
         Statement(
-            f"Classes are disjoint: R1, R2 and R3 together are {value(recoverable, 'ns')} of the "
-            f"{value(run['gap_ns'], 'ns')} above T_lb. R is what could be got back, H is hard "
-            "while the program stays.",
+            f"Classes are disjoint: {where}R1, R2 and R3 together are "
+            f"{value(recoverable, 'ns')} of the {value(run['gap_ns'], 'ns')} above T_lb. R is what "
+            "could be got back, H is hard while the program stays.",
             "gap-classes",
         )
     )
@@ -343,7 +344,7 @@ def _can_tell(known: model.Model, name: str) -> bool:
 
 def _worth(known: model.Model, name: str, tip: str) -> str:
     """The tip, and that it saves nothing where it was modelled and does not."""
-    if not known.rungs or not _can_tell(known, name):
+    if not known.rungs:
         return tip
     limit = THRESHOLD * known.rungs[""]["step_ns"]
     changes = [start for words, start in _MODELLED if words in tip]
@@ -352,6 +353,8 @@ def _worth(known: model.Model, name: str, tip: str) -> str:
     ]
     if not saved or max(saved) >= limit:
         return tip
+    if not _can_tell(known, name) and known.top is not None:
+        return f"{tip} (modelled: nothing while {known.top['gap_class']} is in the way)"
     return f"{tip} (modelled: nothing here)"
 
 

@@ -104,8 +104,8 @@ def _longer(facts: Facts) -> str:
     )
     are = "is" if run["long_count"] == 1 else "are"
     said = (
-        f"{run['long_count']} of {run['step_count']} steps on rank {run['rank']} {are} {more} longer "
-        f"than the others ({longer} against {other})"
+        f"{run['long_count']} of {run['step_count']} steps on rank {run['rank']} {are} {more} "
+        f"longer than the others ({longer} against {other})"
     )
     grown = {
         name: run[f"{name.lower()}_long_ns"] - run[f"{name.lower()}_other_ns"]

@@ -260,6 +260,22 @@ def test_a_tip_that_the_model_finds_worthless_says_so() -> None:
     assert notes == ("more hardware queues: no stream shares a hardware queue.",)
 
 
+def test_hard_tips_say_what_is_in_the_way() -> None:
+    made = modelled()
+    made.con.execute("UPDATE v1.gap_piece SET gap_class = 'H2' WHERE gap_class = 'H1'")
+    made.con.execute("UPDATE v1.step_gap SET h2_ns = h1_ns, h1_ns = 0")
+    for step in range(3):
+        made.add(
+            "what_if_change", rank=0, step_id=step, change="explicit prefetch depth 1",
+            step_ns=101 * US,
+        )  # fmt: skip
+    card = next(c for c in build(made.run()).opportunities if c.id == "finding-h2")
+    marked = [
+        tip for tip in card.what_to_try if "(modelled: nothing while R3 is in the way)" in tip
+    ]
+    assert [tip.split()[0] for tip in marked] == ["Prefetch"]
+
+
 def test_parts_of_the_first_screen_add_up(document: Document) -> None:
     parts = {part.label: part.time.value for part in document.verdict.parts}
     assert sum(parts.values()) - parts["T_lb"] == document.verdict.step.value
