@@ -203,7 +203,11 @@ def _column(table: Table, place: int) -> list[str]:
         return ["" if cell is None else str(cell) for cell in cells]
     amounts = [_amount(cell) for cell in cells]
     texts = values(amounts, "ns")
-    return ["" if a is None else text for a, text in zip(amounts, texts, strict=True)]
+    words = [cell if isinstance(cell, str) else "" for cell in cells]
+    return [
+        word if amount is None else text
+        for word, amount, text in zip(words, amounts, texts, strict=True)
+    ]
 
 
 def _amount(cell: Cell) -> float | None:

@@ -356,14 +356,14 @@ def _ladder(facts: Facts) -> Table:
             Column("least_ns", "least", "ns"),
             Column("most_ns", "most", "ns"),
         ),
-        notes=(changes.LADDER_KEEPS, f"Empty: saves less than {value(changes.NOISE, 'share')}."),
+        notes=(changes.LADDER_KEEPS, f"-: saves less than {value(changes.NOISE, 'share')}."),
     )
 
 
-def _saved(row: Row, noise: float) -> int | None:
-    """What a rung or a change saves; None where that is noise of the replay."""
+def _saved(row: Row, noise: float) -> int | str:
+    """What a rung or a change saves, or a dash where that is noise of the replay."""
     saved: int = row["saved_ns"]
-    return saved if abs(saved) >= noise else None
+    return saved if abs(saved) >= noise else "-"
 
 
 def _changes(facts: Facts) -> Table:
