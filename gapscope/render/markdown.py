@@ -194,6 +194,7 @@ def _table(table: Table, keys: tuple[str, ...]) -> list[str]:
         _row(["---" if column.kind in ("text", "code", "id") else "---:" for _, column in shown]),
         *(_row([_cell(row[place], column) for place, column in shown]) for row in table.rows),
         "",
+        *(line for note in table.notes for line in (_text(note), "")),
     ]
 
 

@@ -176,6 +176,7 @@ def _model(document: Document) -> list[str]:
     for table in document.section("budget").tables:
         if table.id in _MODEL and table.rows:
             lines += ["", *_wrap(f"{table.title}:"), *_grid(table, _MODEL[table.id])]
+            lines += [line for note in table.notes for line in _wrap(note, "    ", "  ")]
     return lines
 
 

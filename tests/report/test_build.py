@@ -230,5 +230,6 @@ def test_unresolved_waits_make_blocking_a_lower_bound() -> None:
     made.con.execute("DELETE FROM v1.event_record")
     document = build(made.run())
     assert document.verdict.blocking_bound == "lower"
+    assert "blocking at least " in document.verdict.headline.text
     said = " ".join(statement.text for statement in document.verdict.statements)
     assert "3 of 3 stream waits (100.0 %) lead to no producing op" in said

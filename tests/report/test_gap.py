@@ -321,6 +321,9 @@ def test_all_forms_say_it(document: Document) -> None:
         assert "T_lb" in rendered
         assert "more hardware queues" in rendered
         assert "modelled step without it" in rendered
+        assert "more hardware queues: no stream shares a hardware queue." in " ".join(
+            rendered.split()
+        )
     assert max(map(len, text.render(document).splitlines())) <= text.WIDTH
     assert text.summary(document).splitlines()[1] == (
         "gapscope: T_lb 76.00 us, above it 24.00 us (24.0 %): R3 10.00 us, R1 6.00 us, R2 6.00 us, "
