@@ -105,6 +105,14 @@ def analyse(con: duckdb.DuckDBPyConnection) -> None:
     residual = _residual(con)
     offsets = dict(con.execute("SELECT rank, offset_ns FROM v1.rank_clock").fetchall())
     methods = {str(row[0]) for row in con.execute("SELECT method FROM v1.rank_clock").fetchall()}
+    lost = sorted(rank for rank, offset in offsets.items() if offset is None)
+    if lost and loaded.batches:
+        named = ", ".join(map(str, lost[:8])) + (", ..." if len(lost) > 8 else "")
+        results.check(
+            [Check("rank_clock", None, "warn", float(len(lost)), 0.0,
+                   f"nothing relates ranks {named} to the others' clocks: they are not in the "
+                   "model", None)]
+        )  # fmt: skip
     for batch in loaded.batches:
         if len(loaded.batches) > 1:
             results.only_steps = tuple(batch.steps)

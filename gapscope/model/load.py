@@ -138,10 +138,12 @@ def load(con: duckdb.DuckDBPyConnection) -> Loaded:
         here = {programs.get((step, rank)) for rank in ranks}
         if any((step, rank) not in window for rank in ranks):
             left_out[step] = "not every rank has this step"
-        elif len({numbers.get((step, rank)) for rank in ranks}) > 1:
+        elif len(said := {numbers.get((step, rank)) for rank in ranks}) > 1:
             left_out[step] = (
-                "ranks began to capture at different steps: their labels number this one "
-                + ", ".join(str(numbers.get((step, rank), "not at all")) for rank in ranks[:4])
+                "ranks take their steps from different anchors"
+                if None in said
+                else "ranks began to capture at different steps: their labels number this one "
+                + ", ".join(str(numbers[step, rank]) for rank in ranks[:4])
                 + (", ..." if len(ranks) > 4 else "")
             )
         elif any(window[step, rank][0] >= window[step, rank][1] for rank in ranks):

@@ -14,7 +14,7 @@
 --   type           VARCHAR  -  Kind of operation.
 --   group_size     BIGINT   -  Ranks that take part: as the source says, else all ranks of the run that communicate.
 --   participants   BIGINT   -  Captured ranks that have this instance.
---   is_matched     BOOLEAN  -  All of them agree on kind and message, and nobody is missing or there twice.
+--   is_matched     BOOLEAN  -  All agree on kind and message, nobody is missing or there twice; if counted, all ran as many in the step.
 --   start_ns       BIGINT   ns Start on the rank's own clock.
 --   end_ns         BIGINT   ns End on the rank's own clock.
 CREATE OR REPLACE VIEW v1.collective_match AS
@@ -44,7 +44,7 @@ labelled AS (
 ),
 
 numbering AS (
-    SELECT count(*) = count(number) AND count(*) = count(DISTINCT (rank, number)) AS is_complete
+    SELECT count(*) = count(number) AND count(*) = count(DISTINCT row(rank, number)) AS is_complete
     FROM labelled
 ),
 
@@ -63,6 +63,8 @@ numbered AS (
     SELECT
         o.*,
         coalesce(o.group_size, r.ranks) AS expected_size,
+        coalesce(s.number, o.step_id) AS step_place,
+        h.is_sequenced,
         CASE
             -- Only a pair takes part, under numbers of its own.
             WHEN o.type IN ('send', 'recv') THEN NULL
@@ -78,16 +80,28 @@ numbered AS (
     CROSS JOIN run_size AS r
 ),
 
+-- A kernel that one rank's capture lost shifts all places behind it in the step.
+counted AS (
+    SELECT
+        *,
+        count(instance_seq) OVER (PARTITION BY rank, group_name, group_ranks, step_place) AS in_step
+    FROM numbered
+),
+
 agreed AS (
     SELECT
         *,
+        is_sequenced
+        OR min(in_step) OVER in_place = max(in_step) OVER in_place AS is_in_place,
         count(DISTINCT rank) OVER instance AS participants,
         count(*) OVER instance AS op_count,
         min(type) OVER instance = max(type) OVER instance
         AND coalesce(min(elements_in) OVER instance = max(elements_in) OVER instance, TRUE)
         AND coalesce(min(dtype) OVER instance = max(dtype) OVER instance, TRUE) AS is_same_message
-    FROM numbered
-    WINDOW instance AS (PARTITION BY group_name, group_ranks, instance_seq)
+    FROM counted
+    WINDOW
+        instance AS (PARTITION BY group_name, group_ranks, instance_seq),
+        in_place AS (PARTITION BY group_name, group_ranks, step_place)
 )
 
 SELECT
@@ -101,7 +115,12 @@ SELECT
     expected_size AS group_size,
     CASE WHEN instance_seq IS NULL THEN 1 ELSE participants END AS participants,
     coalesce(
-        is_same_message AND participants = expected_size AND op_count = participants AND instance_seq IS NOT NULL, FALSE
+        is_in_place
+        AND is_same_message
+        AND participants = expected_size
+        AND op_count = participants
+        AND instance_seq IS NOT NULL,
+        FALSE
     ) AS is_matched,
     start_ns,
     end_ns

@@ -127,6 +127,91 @@ def test_ranks_that_began_at_different_steps_are_not_put_together(tmp_path: Path
     assert _rows(run, "SELECT DISTINCT method FROM v1.rank_clock") == [("capture clock",)]
 
 
+def test_a_lost_collective_spoils_its_own_step_and_no_other(tmp_path: Path) -> None:
+    zero, one = _read(SAMPLE / "rank0.json.gz"), _read(SAMPLE / "rank1.json.gz")
+    second = _steps(one)[1]["ts"]
+    kernels = [e for e in one["traceEvents"] if e.get("cat") == "kernel" and "nccl" in e["name"]]
+    lost = min((e for e in kernels if e["ts"] > second), key=lambda e: e["ts"])
+    run = _ingested(tmp_path, zero, _without(one, lambda e: e is lost))
+    assert _rows(
+        run, "SELECT step_id, detail FROM v1.model_check WHERE check_name = 'program'"
+    ) == [(1, "ranks ran different programs")]
+    assert _rows(run, "SELECT DISTINCT step_id FROM v1.step_gap ORDER BY ALL") == [(0,), (2,)]
+    # Gathers of equal size, paired off by one, would put the clocks in doubt by a whole block.
+    ((residual_ns,),) = _rows(run, "SELECT max(residual_ns) FROM v1.rank_clock")
+    assert residual_ns < 500_000
+    _identities(run)
+
+
+def test_captures_of_two_jobs_get_no_bound(tmp_path: Path) -> None:
+    one = _read(ANNOTATED / "reshard_true.json.gz")
+    # The same program, and all messages of the same size.
+    other = _read(ANNOTATED / "checkpointing.json.gz")
+    other["distributedInfo"]["rank"] = 1
+    run = _ingested(tmp_path, one, other)
+    ((status, withholds),) = _rows(
+        run, "SELECT status, withholds FROM v1.model_check WHERE check_name = 'clock_residual'"
+    )
+    assert (status, withholds) == ("fail", "bound")
+    assert _rows(run, "SELECT count(*) FROM v1.step_gap") == [(0,)]
+
+
+def test_a_rank_without_a_clock_stays_out_and_is_named(tmp_path: Path) -> None:
+    ranks = [_read(SAMPLE / f"rank{rank}.json.gz") for rank in (0, 1, 1)]
+    for rank, document in enumerate(ranks):
+        document["distributedInfo"] |= {"rank": rank, "world_size": 3}
+    alone = _without(ranks[2], lambda e: e.get("cat") == "kernel" and "nccl" in e["name"])
+    del alone["baseTimeNanoseconds"]
+    run = _ingested(tmp_path, *ranks[:2], alone)
+    ((status, detail),) = _rows(
+        run, "SELECT status, detail FROM v1.model_check WHERE check_name = 'rank_clock'"
+    )
+    assert status == "warn"
+    assert "ranks 2 to the others' clocks" in detail
+    assert _rows(run, "SELECT DISTINCT rank FROM v1.step_gap ORDER BY ALL") == [(0,), (1,)]
+    _identities(run)
+
+
+def test_steps_from_different_anchors_are_not_put_together(tmp_path: Path) -> None:
+    one = _without(
+        _read(SAMPLE / "rank1.json.gz"),
+        lambda e: str(e.get("name")).startswith(("ProfilerStep#", "Optimizer.")),
+    )
+    run = _ingested(tmp_path, _read(SAMPLE / "rank0.json.gz"), one)
+    said = {
+        row[0]
+        for row in _rows(run, "SELECT detail FROM v1.model_check WHERE check_name = 'program'")
+    }
+    assert "ranks take their steps from different anchors" in said
+    assert _rows(run, "SELECT count(*) FROM v1.step_gap") == [(0,)]
+
+
+def test_findings_about_one_program_name_its_steps_where_there_are_two(tmp_path: Path) -> None:
+    capture = _read(ANNOTATED / "accumulation.json.gz")
+    events = [e for e in capture["traceEvents"] if e not in _steps(capture)]
+    for step in _steps(capture):
+        # Each microbatch in a step of its own; only the second one reduces.
+        second = max(
+            e["ts"]
+            for e in events
+            if e.get("name") == "forward"
+            and e["cat"] == "user_annotation"
+            and step["ts"] <= e["ts"] < step["ts"] + step["dur"]
+        )
+        number = 2 * int(step["name"].rpartition("#")[2])
+        end = step["ts"] + step["dur"]
+        events.append(step | {"name": f"ProfilerStep#{number}", "dur": second - step["ts"] - 1})
+        events.append(
+            step | {"name": f"ProfilerStep#{number + 1}", "ts": second - 1, "dur": end - second + 1}
+        )
+    run = _ingested(tmp_path, capture | {"traceEvents": events})
+    checks = _rows(
+        run, "SELECT step_id FROM v1.model_check WHERE check_name = 'rule_pack' ORDER BY ALL"
+    )
+    assert checks == [(0,), (1,), (2,), (3,)]
+    _identities(run)
+
+
 # ------------------------------------------------------------------ names
 
 
@@ -161,7 +246,9 @@ def _renamed(document: Document, rename: Callable[[str], str]) -> Document:
 
 
 @pytest.mark.parametrize(
-    "name", ["two\nlines.", "for it (and) [pg=1].", "<b>\"'.", "x" * 5000], ids=["lines", "words", "markup", "long"]
+    "name",
+    ["two\nlines.", "for it (and) [pg=1].", "<b>\"'.", "x" * 5000],
+    ids=["lines", "words", "markup", "long"],
 )
 def test_a_module_may_have_any_name(name: str, tmp_path: Path) -> None:
     capture = _read(ANNOTATED / "reshard_true.json.gz")
