@@ -58,6 +58,7 @@ _HOW = {
 EXAMPLES = {
     "kernel_rule": "FROM kernel_rule ORDER BY priority",
     "name_class": "FROM name_class WHERE rule_id = 'unmatched' ORDER BY name",
+    "call_range": "SELECT rank, count(*) AS ranges FROM call_range GROUP BY rank",
     "range_segment": "FROM range_segment WHERE layer = 'annotation' ORDER BY rank, tid, at_ns",
     "op_launch": "SELECT count(*) AS unlinked FROM op_launch WHERE launch_call_id IS NULL",
     "device_op": "SELECT rank, time_class, sum(dur_ns)::BIGINT AS volume_ns FROM device_op "
@@ -145,6 +146,13 @@ EXAMPLES = {
     "ORDER BY chain_position",
     "hardware_queue": "FROM hardware_queue",
     "launch_floor": "FROM launch_floor ORDER BY kind",
+    "what_if_step": "FROM what_if_step WHERE NOT is_boundary ORDER BY step_id, step_ns DESC",
+    "gap_summary": "SELECT measure, value_ns, min_ns, max_ns FROM gap_summary WHERE is_run "
+    "ORDER BY place",
+    "gap_cause": "FROM gap_cause WHERE rank = 0 AND step_id = 1 ORDER BY total_ns DESC",
+    "binding_chain": "SELECT node, rule, length_ns FROM binding_chain WHERE step_id = 1 "
+    "ORDER BY chain_position",
+    "arrival_summary": "FROM arrival_summary ORDER BY wait_ns DESC",
     "run_option": "FROM run_option",
     "audit_result": "FROM audit_result WHERE failed_count > 0",
     "ingest_note": "FROM ingest_note",

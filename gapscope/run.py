@@ -127,6 +127,7 @@ def open_run(path: str | Path = DEFAULT_RUN) -> Run:
     """
     import duckdb
 
+    from gapscope.schema.catalog import SORTED_ASOF
     from gapscope.schema.tables import SCHEMA_VERSION
 
     directory = Path(path)
@@ -168,5 +169,6 @@ def open_run(path: str | Path = DEFAULT_RUN) -> Run:
         ) from error
     location = str(directory.resolve()).replace("'", "''")
     connection.execute("SET enable_progress_bar = false")
+    connection.execute(SORTED_ASOF)
     connection.execute(f"SET VARIABLE gapscope_run = '{location}'")
     return Run(directory, connection, manifest)

@@ -1,6 +1,6 @@
-"""Time of the bound (schedule, slack, binding chain, +1 buffer) over many ranks, in one process.
+"""Time of the bound over many ranks: schedule, +1 buffer, slack, binding chains, in one process.
 
-    python experiments/model-scale/run.py [ranks] [steps] [blocks]
+Usage: python experiments/model-scale/run.py [ranks] [steps] [blocks]
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from gapscope.model.rules.book import Node
 
 
 def program(blocks: int) -> list[Node]:
-    """One step of FSDP2 in host issue order: a root with parameters and `blocks` resharded units."""
+    """One step of FSDP2 in host issue order: a root with parameters, `blocks` resharded units."""
     units = [f"blocks.{i}" for i in range(blocks)]
-    nodes = []
-    for unit in ["", *units]:
-        for kind in ("AGIN", "AG", "AGOUT", "FWD"):
-            nodes.append(Node(kind, unit, "forward", group="world" if kind == "AG" else ""))
+    nodes = [
+        Node(kind, unit, "forward", group="world" if kind == "AG" else "")
+        for unit in ["", *units]
+        for kind in ("AGIN", "AG", "AGOUT", "FWD")
+    ]
     nodes += [Node("FWD", "", "forward", 2), Node("BWD", "", "backward")]
-    prefetched = units[-1]
-    nodes += [Node("AGIN", prefetched, "backward"), Node("AG", prefetched, "backward", group="world")]
+    last = units[-1]
+    nodes += [Node("AGIN", last, "backward"), Node("AG", last, "backward", group="world")]
     for i in range(blocks - 1, -1, -1):
         nodes.append(Node("AGOUT", units[i], "backward"))
         if i:
@@ -48,8 +49,10 @@ def main(arguments: list[str]) -> None:
     mean = np.array([typical.get(node.kind, 3e4) for node in nodes])
     noise = rng.normal(1, 0.05, (len(nodes), steps, ranks))
     duration = (mean[:, None, None] * noise).astype(np.int64)
-    everyone = {n: [list(range(ranks))] for n, node in enumerate(nodes) if node.kind in fsdp2.COLLECTIVES}
-    weights = bound.Weights(duration, everyone)
+    joins = {
+        n: [list(range(ranks))] for n, node in enumerate(nodes) if node.kind in fsdp2.COLLECTIVES
+    }
+    weights = bound.Weights(duration, joins)
     began = time.process_time()
     edges = [*fsdp2.edges(nodes), *bound.resource_edges(nodes)]
     found = bound.schedule(nodes, edges, weights)
@@ -60,7 +63,8 @@ def main(arguments: list[str]) -> None:
         bound.binding_chain(nodes, edges, weights, found, step)
     took = time.process_time() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print(f"{ranks} ranks x {steps} steps x {len(nodes)} nodes: {took:.2f} s of one core, {peak} MiB")
+    size = f"{ranks} ranks x {steps} steps x {len(nodes)} nodes"
+    print(f"{size}: {took:.2f} s of one core, {peak} MiB")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from gapscope.cli import (
     sql,
     steps,
     trace,
+    validate,
     what_if,
 )
 from gapscope.errors import EXIT_COULD_NOT_RUN, GapscopeError
@@ -49,6 +50,7 @@ _COMMANDS = (
     demo.demo,
     rules.rules,
     what_if.what_if,
+    validate.validate,
     simulate.simulate,
 )
 for command in _COMMANDS:

@@ -115,16 +115,11 @@ def summary_lines(document: Document) -> list[str]:
     from gapscope import units
 
     verdict = document.verdict
+    whole = "capture" if verdict.window == "capture" else "step"
+    named = [(whole, verdict.step), *((part.label, part.time) for part in verdict.parts)]
     parts = [
         f"{label} {units.value(quantity.value, quantity.unit)}"
-        for label, quantity in (
-            ("capture" if verdict.window == "capture" else "step", verdict.step),
-            ("compute", verdict.compute),
-            ("launch-starved", verdict.launch_starved),
-            ("blocking", verdict.blocking),
-            ("stalled", verdict.stalled),
-            ("tail", verdict.tail),
-        )
+        for label, quantity in named
         if quantity is not None
     ]
     counts = ", ".join(f"{count} {status}" for status, count in document.quality_counts)

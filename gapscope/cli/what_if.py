@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,18 +21,18 @@ _SCHEMA = "gapscope.what-if/1"
 
 MECHANISMS = {"R1": "late launch", "R2": "queue serialization", "R3": "cross-rank skew"}
 
-# Medians over the steps that have a ladder and are no boundary; what is saved is paired by step.
+# Means over the steps that have a ladder and are no boundary: a fault in every other step counts.
 _RUNGS = """
 WITH executed AS (
     SELECT step_id, step_ns FROM v1.what_if_step WHERE removed = '' AND NOT is_boundary
 )
 SELECT
     w.removed,
-    median(w.step_ns)::BIGINT AS step_ns,
+    avg(w.step_ns)::BIGINT AS step_ns,
     min(w.step_ns) AS step_min_ns,
     max(w.step_ns) AS step_max_ns,
-    median(e.step_ns - w.step_ns)::BIGINT AS saved_ns,
-    median(w.stretched_ns)::BIGINT AS stretched_ns
+    avg(e.step_ns - w.step_ns)::BIGINT AS saved_ns,
+    avg(w.stretched_ns)::BIGINT AS stretched_ns
 FROM v1.what_if_step AS w
 INNER JOIN executed AS e ON w.step_id = e.step_id
 WHERE ? IS NULL OR w.removed IN ('', ?)
@@ -49,10 +49,10 @@ changed AS (
 )
 SELECT
     c.change,
-    median(c.step_ns)::BIGINT AS step_ns,
+    avg(c.step_ns)::BIGINT AS step_ns,
     min(c.step_ns) AS step_min_ns,
     max(c.step_ns) AS step_max_ns,
-    median(e.step_ns - c.step_ns)::BIGINT AS saved_ns
+    avg(e.step_ns - c.step_ns)::BIGINT AS saved_ns
 FROM changed AS c
 INNER JOIN executed AS e ON c.step_id = e.step_id
 GROUP BY c.change
@@ -155,8 +155,8 @@ def _answer(run: Run, steps: list[dict[str, Any]], rung: str | None) -> dict[str
             "worst_share": worst["off"],
             "allowed_share": worst["allowed"],
         },
-        "observed_ns": round(median(step["observed_ns"] for step in steps)),
-        "t_lb_ns": round(median(step["t_lb_ns"] for step in steps)),
+        "observed_ns": round(fmean(step["observed_ns"] for step in steps)),
+        "t_lb_ns": round(fmean(step["t_lb_ns"] for step in steps)),
         "rungs": run.sql(_RUNGS, [rung, rung]).to_dicts(),
     }
     if rung is None:
@@ -166,22 +166,11 @@ def _answer(run: Run, steps: list[dict[str, Any]], rung: str | None) -> dict[str
 
 
 def _shares(run: Run) -> list[dict[str, Any]]:
-    """Shapley values: the median over steps; the range is over all orders of removal and steps."""
-    from gapscope.model.ladder import shapley
+    from gapscope.report import shares
 
-    ladders: dict[int, dict[str, int]] = {}
-    query = "SELECT step_id, removed, step_ns FROM v1.what_if_step WHERE NOT is_boundary"
-    for step, removed, step_ns in run.sql(query).iter_rows():
-        ladders.setdefault(step, {})[removed] = step_ns
-    values = [shapley(ladder) for ladder in ladders.values()]
     return [
-        {
-            "mechanism": name,
-            "share_ns": round(median(value[name][0] for value in values)),
-            "least_ns": min(value[name][1] for value in values),
-            "most_ns": max(value[name][2] for value in values),
-        }
-        for name in MECHANISMS
+        {"mechanism": name, "share_ns": round(share), "least_ns": least, "most_ns": most}
+        for name, (share, least, most) in shares.mean(run.sql(shares.LADDERS).to_dicts()).items()
     ]
 
 
@@ -212,6 +201,8 @@ def _reason(refusal: dict[str, Any]) -> str:
 
 
 def _text(answer: dict[str, Any], rung: str | None) -> str:
+    from gapscope.report import changes
+
     replay = answer["replay"]
     counted = f"{plural(len(answer['step_ids']), 'step')}, {plural(answer['rank_count'], 'rank')}"
     executed = answer["rungs"][0]
@@ -225,7 +216,7 @@ def _text(answer: dict[str, Any], rung: str | None) -> str:
         ),
         output.wrapped(
             "ladder  ",
-            f"median and range over {counted}; a step is as long as on its slowest rank"
+            f"mean and range over {counted}; a step is as long as on its slowest rank"
             + (
                 "; stretched: compute that newly overlaps communication is slowed as much as "
                 "what overlaps in the capture"
@@ -247,6 +238,12 @@ def _text(answer: dict[str, Any], rung: str | None) -> str:
     ]
     if rung is None:
         parts += ["", _share_table(answer["shares"]), "", _change_table(answer["changes"])]
+        said = changes.meanings(row["change"] for row in answer["changes"])
+        parts += ["", *(output.wrapped("- ", text) for text in said)]
+        parts += [
+            "",
+            output.wrapped("note    ", f"{changes.LADDER_KEEPS} -: below {changes.NOISE:.1%}."),
+        ]
     return "\n".join(parts)
 
 
@@ -294,8 +291,11 @@ _STEP_HEADER = ("step ms", "range", "saved ms")
 
 
 def _step_cells(row: dict[str, Any]) -> tuple[str, str, str]:
+    from gapscope.report import changes
+
     step_range = _range(row["step_min_ns"], row["step_max_ns"])
-    return _ms(row["step_ns"]), step_range, _ms(row["saved_ns"])
+    is_noise = abs(row["saved_ns"]) < changes.NOISE * (row["step_ns"] + row["saved_ns"])
+    return _ms(row["step_ns"]), step_range, "-" if is_noise else _ms(row["saved_ns"])
 
 
 def _ms(value: int | None) -> str:

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -23,7 +23,10 @@ from gapscope.ingest.workers import worker_pool
 from gapscope.ingest.workplace import WorkPlace, check_target
 
 if TYPE_CHECKING:
+    import duckdb
+
     from gapscope.schema.catalog import IngestNote
+    from gapscope.schema.derive import AuditResult
 
 Progress = Callable[[str, int, int], None]
 _T = TypeVar("_T")
@@ -112,10 +115,12 @@ def make_run(
 
     `add_tables` may put tables of its own into `run.duckdb` before the run is published.
     """
+    from gapscope.schema.catalog import fill
+
     workplace = WorkPlace(out)
     work = workplace.path
     try:
-        with _readable_failures(out):
+        with _readable_failures(out), _defined(work, out.absolute()) as defined:
             gathered = gather(work)
             staged = gathered.staged
             rows = place(gathered.plan, staged, work)
@@ -123,9 +128,13 @@ def make_run(
             options = {} if steps is None else {"steps": steps}
             if declared_fsdp2:
                 options["fsdp2"] = json.dumps(declared_fsdp2, sort_keys=True)
-            _derive_all(
-                sorted(rows), work, out, options, gathered.notes, workers, memory_limit, progress
-            )
+            audits = _derive_all(sorted(rows), work, options, workers, memory_limit, progress)
+            defined.result()
+            cores = os.cpu_count() or 1
+            fill(work, options, audits, gathered.notes, cores, memory_limit)
+            if progress is not None:
+                progress("model", 0, 1)
+            _run_model(work, cores, memory_limit)
             _check_steps_found(work, steps)
             if add_tables is not None:
                 add_tables(work / "run.duckdb")
@@ -137,6 +146,53 @@ def make_run(
         workplace.discard()
         raise
     return IngestResult(out, rows, quality)
+
+
+def _run_model(work: Path, threads: int, memory_limit: str | None) -> None:
+    """Fill the model's tables. A model that fails takes nothing else with it: the run says so."""
+    import duckdb
+
+    from gapscope.model.analyse import analyse
+    from gapscope.model.store import store_failure
+    from gapscope.schema.catalog import opened
+
+    try:
+        with opened(work, threads, memory_limit) as con:
+            analyse(con)
+            _audit_results(con)
+    except (OSError, duckdb.IOException):
+        # A disk that is full is nothing of the model's.
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the captures were read
+        with opened(work, threads, memory_limit) as con:
+            store_failure(con, error)
+
+
+def _audit_results(con: duckdb.DuckDBPyConnection) -> None:
+    """Audits of views over the model's tables: these were empty when the others were counted."""
+    from gapscope.schema.catalog import count
+    from gapscope.schema.results import RESULT_TABLES
+    from gapscope.schema.views import all_views
+
+    over_results = {f"v1.{name}" for name in RESULT_TABLES}
+    for view in all_views():
+        if over_results.isdisjoint(view.depends_on):
+            continue
+        over_results.add(view.name)
+        for audit, sql in view.audits.items():
+            con.execute(
+                "UPDATE v1.audit_result SET failed_count = $1 WHERE audit_name = $2",
+                [count(con, sql), audit],
+            )
+
+
+@contextlib.contextmanager
+def _defined(work: Path, final_location: Path) -> Iterator[Future[None]]:
+    """`run.duckdb` without its rows, made by a thread while the block reads captures."""
+    from gapscope.schema.catalog import define
+
+    with ThreadPoolExecutor(1, "define") as pool:
+        yield pool.submit(define, work, final_location)
 
 
 def _notes(failures: list[tuple[Found, GapscopeError]], ignored: list[str]) -> list[IngestNote]:
@@ -278,19 +334,15 @@ def _stage_all(
 def _derive_all(
     ranks: list[int],
     work: Path,
-    out: Path,
     options: dict[str, str],
-    notes: list[IngestNote],
     workers: int,
     memory_limit: str | None,
     progress: Progress | None,
-) -> None:
-    from gapscope.model.analyse import analyse
-    from gapscope.schema.catalog import create, opened
+) -> list[AuditResult]:
     from gapscope.schema.derive import derive_rank
 
     cores = os.cpu_count() or 1
-    audits: list[tuple[int, str, str, int]] = []
+    audits: list[AuditResult] = []
     workers = min(workers, len(ranks))
     if workers == 1:
         for done, rank in enumerate(ranks, 1):
@@ -308,12 +360,7 @@ def _derive_all(
                 audits += job.result()
                 if progress is not None:
                     progress("views", done, len(ranks))
-    audits.sort()
-    create(work, out.absolute(), options, audits, notes, cores, memory_limit)
-    if progress is not None:
-        progress("model", 0, 1)
-    with opened(work, cores, memory_limit) as con:
-        analyse(con)
+    return sorted(audits)
 
 
 def _completed(jobs: dict[Future[_T], Any]) -> Iterator[Future[_T]]:
@@ -378,7 +425,10 @@ def _notable_quality(work: Path) -> list[dict[str, Any]]:
     with duckdb.connect(str(work / "run.duckdb"), read_only=True) as con:
         cursor = con.execute(
             "SELECT rank, check_name, status, detail, forbids FROM v1.capture_quality "
-            "WHERE status IN ('warn', 'fail') ORDER BY status, check_name, rank"
+            "WHERE status IN ('warn', 'fail') "
+            "UNION ALL SELECT NULL, check_name, status, detail, 'bound, classes and what-ifs' "
+            "FROM v1.model_check WHERE check_name = 'model_failed' "
+            "ORDER BY status, check_name, rank"
         )
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,10 +51,11 @@ def stage(
     """Run the reader of `found`; raises GapscopeError naming the file."""
     sink = StagingSink(directory, progress)
     try:
-        info = READERS[found.format]().read(found.path, sink)
-        _check_identity(info, sink)
-        sink.close()
-        size, hashed = digest(found.path)
+        with _digesting(found.path) as digested:
+            info = READERS[found.format]().read(found.path, sink)
+            _check_identity(info, sink)
+            sink.close()
+            size, hashed = digested.result()
     except (GapscopeError, MemoryError):
         sink.abort()
         raise
@@ -119,7 +123,18 @@ def _partitions(directory: Path) -> list[Partition]:
     return [Partition(*row) for row in rows]
 
 
-def digest(path: Path) -> tuple[int, str]:
+@contextmanager
+def _digesting(path: Path) -> Iterator[Future[tuple[int, str]]]:
+    """The digest of a source, made by a thread while the block reads the source."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(1, "digest") as pool:
+        try:
+            yield pool.submit(digest, path, stop)
+        finally:
+            stop.set()
+
+
+def digest(path: Path, stop: threading.Event | None = None) -> tuple[int, str]:
     """Size and blake2b-128 of a file, or of the files of a directory in name order."""
     hasher = hashlib.blake2b(digest_size=16)
     size = 0
@@ -127,7 +142,7 @@ def digest(path: Path) -> tuple[int, str]:
         if not file.is_file():
             continue
         with file.open("rb") as stream:
-            while block := stream.read(1 << 20):
+            while not (stop and stop.is_set()) and (block := stream.read(1 << 20)):
                 size += len(block)
                 hasher.update(block)
     return size, hasher.hexdigest()

@@ -56,7 +56,6 @@ class StagingSink:
 
     def write(self, table: str, columns: Mapping[str, Any]) -> None:
         """Append rows; see `ingest.base.Sink.write`."""
-        import numpy as np
         import pyarrow as pa
 
         if not columns:
@@ -79,7 +78,7 @@ class StagingSink:
                 arrays.append(array)
             elif field.name == numbered:
                 first = self.rows[table]
-                arrays.append(pa.array(np.arange(first, first + count, dtype=np.int64)))
+                arrays.append(_numbers_from(first, count))
             else:
                 arrays.append(pa.nulls(count, field.type))
         self.rows[table] += count
@@ -211,6 +210,15 @@ def _as_array(values: Any, type_: pa.DataType) -> pa.Array:
         return pa.array(values, type=type_)
     except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
         return pa.array([_fitting(value, type_) for value in values], type=type_)
+
+
+def _numbers_from(first: int, count: int) -> pa.Array:
+    """first, first + 1, ...; not by NumPy, whose arrays make Arrow import the whole of numpy.ma."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ones = pa.repeat(pa.scalar(1, pa.int64()), count)
+    return pc.cumulative_sum(ones, start=pa.scalar(first - 1, pa.int64()))
 
 
 def _fitting(value: Any, type_: pa.DataType) -> Any:

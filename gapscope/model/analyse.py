@@ -56,24 +56,27 @@ class Results:
     """Rows by result table, in the order of the table's columns."""
 
     rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    # Steps that findings on "the run" are about, where they are not about all of its steps.
+    only_steps: tuple[int, ...] = ()
 
     def add(self, table: str, *rows: tuple[Any, ...]) -> None:
         self.rows.setdefault(table, []).extend(rows)
 
     def check(self, found: Iterable[Check]) -> None:
         for one in found:
-            self.add(
-                "model_check",
-                (
-                    one.name,
-                    one.step,
-                    one.status,
-                    one.measured,
-                    one.allowed,
-                    one.detail,
-                    one.withholds,
-                ),
-            )
+            for step in self.only_steps if one.step is None and self.only_steps else (one.step,):
+                self.add(
+                    "model_check",
+                    (
+                        one.name,
+                        step,
+                        one.status,
+                        one.measured,
+                        one.allowed,
+                        one.detail,
+                        one.withholds,
+                    ),
+                )
 
 
 def analyse(con: duckdb.DuckDBPyConnection) -> None:
@@ -101,8 +104,19 @@ def analyse(con: duckdb.DuckDBPyConnection) -> None:
         results.check([Check("program", step, "warn", None, None, reason, "bound")])
     residual = _residual(con)
     offsets = dict(con.execute("SELECT rank, offset_ns FROM v1.rank_clock").fetchall())
+    methods = {str(row[0]) for row in con.execute("SELECT method FROM v1.rank_clock").fetchall()}
+    lost = sorted(rank for rank, offset in offsets.items() if offset is None)
+    if lost and loaded.batches:
+        named = ", ".join(map(str, lost[:8])) + (", ..." if len(lost) > 8 else "")
+        results.check(
+            [Check("rank_clock", None, "warn", float(len(lost)), 0.0,
+                   f"nothing relates ranks {named} to the others' clocks: they are not in the "
+                   "model", None)]
+        )  # fmt: skip
     for batch in loaded.batches:
-        _Analysis(con, batch, results, residual, offsets).run()
+        if len(loaded.batches) > 1:
+            results.only_steps = tuple(batch.steps)
+        _Analysis(con, batch, results, residual, offsets, methods).run()
     store(con, results.rows)
 
 
@@ -134,6 +148,7 @@ class _Analysis:
         results: Results,
         residual_ns: int,
         offsets: dict[int, int],
+        clock_methods: set[str],
     ) -> None:
         self.con = con
         self.batch = batch
@@ -148,11 +163,12 @@ class _Analysis:
             fsdp2.Capacity(), reduce_inputs=max(1, int(self.declared.get("reduce_inputs", 1)))
         )
         self.edges = fsdp2.edges(batch.program, self.capacity)
-        self.weights = bound.weights(batch)
+        # Offsets that came from the ends of collectives cannot measure how those ends differ.
+        self.weights = bound.weights(batch, by_ends="matched ends" not in clock_methods)
 
     def run(self) -> None:
         batch = self.batch
-        fit = self._fit()
+        fit = self._fit() + checks.clocks(batch, self.residual_ns)
         self.results.check(fit)
         if any(check.withholds == "bound" for check in fit):
             return
@@ -233,6 +249,9 @@ class _Analysis:
         plus_one = other([*fsdp2.edges(program, self.capacity.plus_one()), *resources])
         free_engine = other([*self.edges, *bound.resource_edges(program, engine=False)])
         free_link = other([*self.edges, *bound.resource_edges(program, link=False)])
+        shortest = bound.schedule(
+            program, [*self.edges, *resources], bound.weights(batch, by_ends=False)
+        ).t_lb
         engine = weights.duration[[n.kind in fsdp2.ENGINE for n in program]].sum(axis=0)
         groups = {node.group for node in program if node.kind in fsdp2.COLLECTIVES}
         link = max(
@@ -252,7 +271,7 @@ class _Analysis:
                 self.results.add(
                     "step_bound",
                     (rank, batch.steps[s], *(int(x[s, r]) for x in (
-                        found.t_lb, plus_one, free_engine, free_link, engine, link
+                        found.t_lb, plus_one, free_engine, free_link, shortest, engine, link
                     ))),
                 )  # fmt: skip
                 self.results.add(
@@ -310,13 +329,17 @@ class _Analysis:
         }
         start_floors = floors.start_floors(reasons.values())
         names = self._stream_names()
-        self.results.add(
-            "hardware_queue",
-            *((" + ".join(names[stream] for stream in sorted(one.streams)), one.until, one.count,
-               one.counter_examples)
-              for one in queue_found.evidence),
-        )  # fmt: skip
-        self.results.add("launch_floor", *start_floors.items(), ("replay", floor))
+        first = batch.steps[0]
+        for queue in queue_found.queues:
+            pairs = [one for one in queue_found.evidence if one.streams <= queue.streams]
+            self.results.add(
+                "hardware_queue",
+                (" + ".join(names[stream] for stream in sorted(queue.streams)), queue.until,
+                 sum(one.count for one in pairs), sum(one.counter_examples for one in pairs),
+                 first),
+            )  # fmt: skip
+        floors_ns = {**start_floors, "replay": floor}
+        self.results.add("launch_floor", *((kind, ns, first) for kind, ns in floors_ns.items()))
         is_structural = structural(batch.program, self.edges)
         clock = Clock(start_floors, self.residual_ns)
         refused = set()

@@ -49,15 +49,22 @@ class Schedule:
         return longest
 
 
-def weights(batch: Batch) -> Weights:
-    """Measured weights: T(c) by the ends where ranks share a clock, else own duration."""
+def weights(batch: Batch, *, by_ends: bool = True) -> Weights:
+    """Measured weights. T(c) is its largest end less its latest start, or its shortest participant.
+
+    The first needs a clock that the ranks share; the second needs none, but misses what the ends
+    of one collective differ by. A collective without partners lasts as long as it did.
+    """
     import numpy as np
 
     duration = np.array(batch.node_busy)
     for node, groups in batch.joins.items():
         start, end = batch.node_start[node], batch.node_end[node]
         for group in groups:
-            transfer = end[:, group].max(axis=1) - start[:, group].max(axis=1)
+            if by_ends:
+                transfer = end[:, group].max(axis=1) - start[:, group].max(axis=1)
+            else:
+                transfer = (end[:, group] - start[:, group]).min(axis=1)
             duration[node][:, group] = np.maximum(transfer, 1)[:, None]
     return Weights(duration, batch.joins)
 

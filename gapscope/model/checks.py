@@ -22,6 +22,8 @@ VIOLATIONS = 0.001
 REPLAY_ERROR = 0.02
 UNRESOLVED = 0.05
 COVERAGE = 0.01
+# In captures of one job the ends of a collective agree to under 1 % of a step.
+CLOCK_RESIDUAL = 0.05
 # A call that returns sooner found the device idle, or only polled.
 BLOCKING_NS = 30_000
 
@@ -92,6 +94,20 @@ def violations(batch: Batch, edges: Sequence[Edge]) -> list[Check]:
             f"{broken} of {total} instances of data and buffer rules do not hold"
             + (f": {named}" if named else ""),
             None if share <= VIOLATIONS else "bound",
+        )
+    ]  # fmt: skip
+
+
+def clocks(batch: Batch, residual_ns: int) -> list[Check]:
+    """Ends of matched collectives coincide, or the ranks do not belong together."""
+    share = residual_ns / int(batch.observed.min())
+    if share <= CLOCK_RESIDUAL:
+        return []
+    return [
+        Check(
+            "clock_residual", None, "fail", share, CLOCK_RESIDUAL,
+            f"matched collectives end {residual_ns / 1e6:.1f} ms apart on whatever clock: these "
+            "captures are not of one job and time, or their clocks drift", "bound",
         )
     ]  # fmt: skip
 

@@ -67,7 +67,7 @@ def stretch(batch: Batch) -> float | None:
     slope = float(((length - mean_length) * apart).sum()) / weight
     rest = length - mean_length - slope * mean_length * apart
     error = float(np.sqrt((apart**2 * rest**2).sum())) / weight
-    if abs(slope) < SURE * error:
+    if abs(slope) <= SURE * error:
         return None
     usual = float((mean_length * share).sum() / mean_length.sum())
     return 1 + slope / (1 - slope * usual)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gapscope.model.replay import Queue, Replayed, Scenario, Segments, replay
+from gapscope.model.replay import Queue, Replayed, Scenario, Segments, replay, segments
 from gapscope.model.rules.book import Edge
 from gapscope.model.rules.fsdp2 import Capacity, edges
 
@@ -117,18 +117,21 @@ def interventions(setting: Setting) -> dict[str, Replayed]:
 
 
 def slowest_rank(batch: Batch) -> int | None:
-    """Rank that most often comes last at collectives; None if none does so twice its share."""
+    """Rank that the others wait for longest at collectives; None if that is not twice its share."""
     import numpy as np
 
-    last = np.zeros(len(batch.ranks), np.int64)
+    waited = np.zeros(len(batch.ranks), np.int64)
     for node, groups in batch.joins.items():
         for group in groups:
             if len(group) > 1:
-                arrivals = batch.node_start[node][:, group].argmax(axis=1)
-                np.add.at(last, np.array(group)[arrivals], 1)
-    if not last.sum():
+                arrivals = batch.node_start[node][:, group]
+                in_order = np.sort(arrivals, axis=1)
+                # One sleep a step makes a rank late once, by much; last by little is noise.
+                apart = in_order[:, -1] - in_order[:, -2]
+                np.add.at(waited, np.array(group)[arrivals.argmax(axis=1)], apart)
+    if not waited.sum():
         return None
-    share = last / last.sum()
+    share = waited / waited.sum()
     worst = int(share.argmax())
     return worst if share[worst] > min(2 / len(batch.ranks), 0.75) else None
 
@@ -184,22 +187,22 @@ def _prefetched(setting: Setting, depth: int) -> Setting | None:
     place = {n: [i for i, x in enumerate(items) if x.node == n] for n in range(len(program))}
     moved: dict[int, list[int]] = {}
     pulled: dict[int, int] = {}
-    # The root's gather is the step's first; unit k asks for unit k + depth.
-    for k in range(1, len(gathers) - depth):
-        asks, wanted = copies[k], gathers[k + depth]
-        copy_in = [
-            n
-            for n in range(wanted)
-            if program[n].kind == "AGIN" and program[n].unit == program[wanted].unit
-        ]
-        nodes = [*copy_in[-1:], wanted]
-        segments = [i for n in nodes for i in place[n]]
-        after = place[asks][-1]
-        if not segments or min(segments) < after:
-            continue
-        moved.setdefault(after, []).extend(segments)
-        for i in segments:
-            pulled[i] = after
+    # The root, where it has parameters, asks for nothing; each unit asks for the next ones.
+    has_root = program[gathers[0]].unit == ""
+    for k in range(int(has_root), len(gathers) - 1):
+        after = place[copies[k]][-1]
+        for wanted in gathers[k + 1 : k + 1 + depth]:
+            copy_in = [
+                n
+                for n in range(wanted)
+                if program[n].kind == "AGIN" and program[n].unit == program[wanted].unit
+            ]
+            segments = [i for n in (*copy_in[-1:], wanted) for i in place[n]]
+            if min(segments) < after or segments[0] in pulled:
+                continue
+            moved.setdefault(after, []).extend(segments)
+            for i in segments:
+                pulled[i] = after
     order: list[int] = []
     for i in range(len(items)):
         if i not in pulled:
@@ -215,9 +218,13 @@ def _prefetched(setting: Setting, depth: int) -> Setting | None:
         first[i] -= shift
         released[i] -= shift
         last[i] -= shift
-    allowed = edges(program, replace(setting.capacity, forward_gathers=max(2, depth + 1)))
+    # The hooks gate a gather by the copy-outs issued before it: the rules of the new host order.
     position = {n: order.index(place[n][0]) for n in range(len(program)) if place[n]}
-    kept = [e for e in allowed if position[e.before] < position[e.after]]
+    nodes = sorted(position, key=position.__getitem__)
+    kept = [
+        Edge(nodes[e.before], nodes[e.after], e.rule, e.edge_class)
+        for e in edges([program[n] for n in nodes], setting.capacity)
+    ]
     ahead = replace(cuts, first_released=first, released=released, last_released=last)
     return replace(setting, cuts=_taken(ahead, order), edges=kept)
 
@@ -254,26 +261,20 @@ def _without_pauses(setting: Setting) -> Setting:
     """Times between launches above their 99th percentile are cut to the median: pauses go."""
     import numpy as np
 
-    released, last, first = (
-        setting.cuts.released.copy(),
-        setting.cuts.last_released.copy(),
-        setting.cuts.first_released.copy(),
-    )
-    for s in range(len(setting.batch.steps)):
-        for r in range(len(setting.batch.ranks)):
-            issued = np.sort(setting.batch.ops[s, r].issued)
-            apart = np.diff(issued)
-            if len(apart) < 2:
-                continue
-            limit, usual = np.percentile(apart, 99), int(np.median(apart))
-            cut = np.cumsum(np.where(apart > limit, apart - usual, 0))
-            lead = int(issued[0] - setting.batch.window_start[s, r])
-            begun = max(0, lead - int(limit)) if lead > limit else 0
-            saved = np.concatenate(([0], cut)) + begun
-            for values in (released, last, first):
-                at = np.searchsorted(issued, setting.cuts.first_released[:, s, r], side="right") - 1
-                values[:, s, r] -= saved[np.clip(at, 0, len(saved) - 1)]
-    return replace(
-        setting,
-        cuts=replace(setting.cuts, released=released, last_released=last, first_released=first),
-    )
+    batch = setting.batch
+    ops = dict(batch.ops)
+    for (s, r), mine in batch.ops.items():
+        issued = np.sort(mine.issued)
+        apart = np.diff(issued)
+        if len(apart) < 2:
+            continue
+        limit, usual = np.percentile(apart, 99), int(np.median(apart))
+        cut = np.cumsum(np.where(apart > limit, apart - usual, 0))
+        lead = int(issued[0] - batch.window_start[s, r])
+        begun = max(0, lead - int(limit)) if lead > limit else 0
+        saved = np.concatenate(([0], cut)) + begun
+        at = np.searchsorted(issued, mine.issued, side="right") - 1
+        ops[s, r] = replace(mine, issued=mine.issued - saved[at])
+    # A pause may lie inside a segment: cut the segments anew.
+    hurried = replace(batch, ops=ops)
+    return replace(setting, batch=hurried, cuts=segments(hurried, setting.cuts.floor))

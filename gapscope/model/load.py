@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ ORDER BY p.step_id, p.rank, p.node_id
 """
 
 _STEPS = """
-SELECT s.rank, s.step_id, s.is_boundary,
+SELECT s.rank, s.step_id, s.is_boundary, s.source, s.label,
     s.device_start_ns + c.offset_ns AS start_ns, s.device_end_ns + c.offset_ns AS end_ns
 FROM v1.step AS s
 INNER JOIN v1.rank_clock AS c ON s.rank = c.rank
@@ -49,10 +50,12 @@ ORDER BY u.step_id, u.rank, u.issue_rank
 """
 
 _COLLECTIVES = """
-SELECT u.rank, u.step_id, u.node_id, i.seq, i.group_name, i.group_ranks, i.is_matched
+SELECT u.rank, u.step_id, u.node_id, i.seq, i.group_name, i.group_ranks, i.is_matched,
+    i.participants
 FROM v1.op_unit AS u
 INNER JOIN v1.collective_instance AS i ON u.rank = i.rank AND u.op_id = i.op_id
-WHERE u.node_kind IN ('AG', 'RS', 'AR', 'COMM')
+INNER JOIN v1.rank_clock AS c ON u.rank = c.rank
+WHERE c.offset_ns IS NOT NULL AND u.node_kind IN ('AG', 'RS', 'AR', 'COMM')
 ORDER BY u.step_id, u.rank, u.node_id
 """
 
@@ -125,30 +128,55 @@ def load(con: duckdb.DuckDBPyConnection) -> Loaded:
             strict=True,
         )
     }  # fmt: skip
+    numbers = _numbers(steps)
     programs = _programs(nodes)
+    joins = _joins(con, ranks)
     left_out: dict[int, str] = {}
-    members: dict[tuple[Node, ...], list[int]] = {}
+    # Steps go together when they ran one program and their collectives joined the same ranks.
+    members: dict[tuple[tuple[Node, ...], Any], list[int]] = {}
     for step in sorted({step for step, _ in window}):
         here = {programs.get((step, rank)) for rank in ranks}
         if any((step, rank) not in window for rank in ranks):
             left_out[step] = "not every rank has this step"
+        elif len(said := {numbers.get((step, rank)) for rank in ranks}) > 1:
+            left_out[step] = (
+                "ranks take their steps from different anchors"
+                if None in said
+                else "ranks began to capture at different steps: their labels number this one "
+                + ", ".join(str(numbers[step, rank]) for rank in ranks[:4])
+                + (", ..." if len(ranks) > 4 else "")
+            )
+        elif any(window[step, rank][0] >= window[step, rank][1] for rank in ranks):
+            left_out[step] = "a rank ran nothing on the device in this step"
         elif None in here:
             left_out[step] = "not every rank has labels of FSDP2 in this step"
         elif len(here) > 1:
             left_out[step] = "ranks ran different programs"
         else:
-            members.setdefault(programs[step, ranks[0]], []).append(step)
+            pattern = str(sorted(joins.get(step, {}).items()))
+            members.setdefault((programs[step, ranks[0]], pattern), []).append(step)
     ops = _ops(con)
-    joins = _joins(con, ranks)
     batches = [
         _batch(program, member, ranks, window, nodes, ops, joins)
-        for program, member in members.items()
+        for (program, _), member in members.items()
     ]
     return Loaded(batches, left_out)
 
 
 def _arrays(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
     return con.sql(sql).fetchnumpy()
+
+
+def _numbers(steps: dict[str, Any]) -> dict[tuple[int, int], int]:
+    """(step, rank) -> number that the step's own label gives it, where the anchor numbers steps."""
+    found = {}
+    for step, rank, source, label in zip(
+        steps["step_id"], steps["rank"], steps["source"], steps["label"], strict=True
+    ):
+        number = re.search(r"(\d+)$", str(label))
+        if source in ("profiler_step", "nvtx_step") and number:
+            found[int(step), int(rank)] = int(number[1])
+    return found
 
 
 def _spans(arrays: dict[str, Any]) -> list[tuple[int, int, slice]]:
@@ -213,18 +241,32 @@ def _ops(con: duckdb.DuckDBPyConnection) -> dict[tuple[int, int], Ops]:
 def _joins(
     con: duckdb.DuckDBPyConnection, ranks: list[int]
 ) -> dict[int, dict[int, tuple[list[list[int]], bool]]]:
-    """Step -> node -> (groups of rank positions, all matched)."""
+    """Step -> node -> (groups of rank positions, all matched).
+
+    Ranks join only where all participants of an instance ran it as this node of this step: those
+    of another step, or without a clock, would stretch the transfer by their own waiting.
+    """
     place = {rank: position for position, rank in enumerate(ranks)}
     found: dict[int, dict[int, dict[Any, list[int]]]] = {}
-    matched: dict[tuple[int, int], bool] = {}
-    for rank, step, node, seq, group, members, is_matched in con.execute(_COLLECTIVES).fetchall():
+    wanted: dict[Any, int] = {}
+    for row in con.execute(_COLLECTIVES).fetchall():
+        rank, step, node, seq, group, members, is_matched, participants = row
         key = (group, members, seq) if is_matched else (rank,)
+        wanted[key] = participants if is_matched else 0
         found.setdefault(step, {}).setdefault(node, {}).setdefault(key, []).append(place[rank])
-        matched[step, node] = matched.get((step, node), True) and bool(is_matched)
-    return {
-        step: {node: (list(groups.values()), matched[step, node]) for node, groups in of.items()}
-        for step, of in found.items()
-    }
+    joined: dict[int, dict[int, tuple[list[list[int]], bool]]] = {}
+    for step, nodes in found.items():
+        for node, by_instance in nodes.items():
+            groups: list[list[int]] = []
+            is_complete = True
+            for key, here in by_instance.items():
+                if len(here) == wanted[key]:
+                    groups.append(here)
+                else:
+                    groups += [[position] for position in here]
+                    is_complete = False
+            joined.setdefault(step, {})[node] = (sorted(groups), is_complete)
+    return joined
 
 
 def _batch(
@@ -250,7 +292,7 @@ def _batch(
     def windows(position: int) -> Any:
         return np.array([[window[step, rank][position] for rank in ranks] for step in steps])
 
-    # One program has one pattern of joins: that of its first step.
+    # Steps of one batch have one pattern of joins.
     of_step = joins.get(steps[0], {})
     return Batch(
         ranks=ranks,

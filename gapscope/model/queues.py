@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gapscope.model.replay import Queue, Scenario, Segments, replay
 from gapscope.model.rules.book import Edge
-from gapscope.model.rules.fsdp2 import COLLECTIVES
+from gapscope.model.rules.fsdp2 import COLLECTIVES, stream_waits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +42,16 @@ class Evidence:
     count: int
     counter_examples: int
 
+    @property
+    def is_obeyed(self) -> bool:
+        """Ops hardly ever passed the one that should have held them."""
+        return self.counter_examples <= self.count / 4
+
+    @property
+    def needed_a_step(self) -> float:
+        """Late starts a rank and step that make a queue: half as many where nothing passes it."""
+        return INSTANCES_A_STEP / 2 if self.is_obeyed else INSTANCES_A_STEP
+
 
 @dataclass(frozen=True)
 class Found:
@@ -54,13 +64,14 @@ def known_reasons(batch: Batch, edges: Sequence[Edge], s: int, r: int) -> Int:
     import numpy as np
 
     ops = batch.ops[s, r]
-    reason = np.array(ops.issued)
+    # What was issued ahead waits for the step before to end.
+    reason: Int = np.maximum(ops.issued, batch.window_start[s, r])
     for stream in np.unique(ops.stream):
         mine = np.flatnonzero(ops.stream == stream)
         reason[mine[1:]] = np.maximum(reason[mine[1:]], ops.end[mine[:-1]])
     _, first = np.unique(ops.node, return_index=True)
     first_of = dict(zip(np.unique(ops.node).tolist(), first.tolist(), strict=True))
-    for edge in edges:
+    for edge in [*edges, *stream_waits(batch.program)]:
         i = first_of[edge.after]
         reason[i] = max(int(reason[i]), int(batch.node_end[edge.before, s, r]))
     last: dict[str, int] = {}
@@ -130,8 +141,10 @@ def detect(batch: Batch, cuts: Segments, edges: Sequence[Edge], transfer: Int) -
     for until in ("start", "end"):
         off, found, pairs = _grown(until, seen, len(batch.ops), alone, error)
         if until == "start":
-            off, found = _one_queue(batch, found, off, error)
-        if off < best - MATERIAL:
+            off, found, pairs = _one_queue(batch, seen, (off, found, pairs), error)
+        # A queue that is hardly ever jumped needs no better replay as evidence, only no worse one.
+        is_sure = bool(pairs) and all(seen[pair].is_obeyed for pair in pairs)
+        if off < (best if is_sure else best - MATERIAL):
             best, queues, kept = off, found, pairs
     return Found(queues, tuple(seen[pair] for pair in kept))
 
@@ -147,10 +160,10 @@ def _grown(
     kept: list[_Pair] = []
     best = alone
     for pair, evidence in sorted(seen.items(), key=lambda item: (-item[1].count, item[0])):
-        if pair[2] != until or evidence.count < INSTANCES_A_STEP * columns:
+        if pair[2] != until or evidence.count < evidence.needed_a_step * columns:
             continue
         # Ends coincide by chance where copies follow each other; a true queue is never jumped.
-        if until == "end" and evidence.counter_examples > evidence.count / 4:
+        if until == "end" and not evidence.is_obeyed:
             continue
         off, overshoot = error(merged([*kept, pair]))
         if overshoot <= OVERSHOOT and off <= best + MATERIAL:
@@ -159,16 +172,30 @@ def _grown(
     return (error(merged(kept))[0] if kept else alone), merged(kept), kept
 
 
-def _one_queue(
-    batch: Batch, found: tuple[Queue, ...], off: float, error: _Error
-) -> tuple[float, tuple[Queue, ...]]:
-    """Three streams on one queue: then perhaps all, which CUDA_DEVICE_MAX_CONNECTIONS=1 does."""
-    if not any(len(queue.streams) > 2 for queue in found):
-        return off, found
+_Grown = tuple[float, tuple[Queue, ...], list[_Pair]]
+
+
+def _one_queue(batch: Batch, seen: dict[_Pair, Evidence], grown: _Grown, error: _Error) -> _Grown:
+    """Three streams on one queue: then perhaps all, which CUDA_DEVICE_MAX_CONNECTIONS=1 does.
+
+    Its late starts spread over all pairs of streams, so that each pair may have too few of its own;
+    then ops must not pass each other more often than they wait.
+    """
+    off, found, kept = grown
+    spread = [pair for pair in seen if pair[2] == "start"]
+    is_wide = any(len(queue.streams) > 2 for queue in found)
+    if not is_wide:
+        count = sum(seen[pair].count for pair in spread)
+        passed = sum(seen[pair].counter_examples for pair in spread)
+        touched = {stream for pair in spread for stream in pair[:2]}
+        if len(touched) < 3 or count < max(passed, INSTANCES_A_STEP * len(batch.ops)):
+            return grown
     streams = frozenset(int(stream) for ops in batch.ops.values() for stream in ops.stream)
     single = (Queue(streams, "start"),)
     alone, overshoot = error(single)
-    return (alone, single) if alone < off and overshoot <= OVERSHOOT else (off, found)
+    if overshoot > OVERSHOOT or alone >= off - (0 if is_wide else MATERIAL):
+        return grown
+    return alone, single, kept if is_wide else spread
 
 
 def merged(pairs: Sequence[tuple[int, int, str]]) -> tuple[Queue, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gapscope.model.queues import previous_kernel
 from gapscope.model.replay import Queue
 from gapscope.model.rules.book import Edge
-from gapscope.model.rules.fsdp2 import COLLECTIVES, ENGINE
+from gapscope.model.rules.fsdp2 import COLLECTIVES, ENGINE, stream_waits
 
 if TYPE_CHECKING:
     from gapscope.model.load import Batch
@@ -87,6 +87,9 @@ class Reasons:
         self._into: dict[int, list[Edge]] = {}
         for edge in edges:
             self._into.setdefault(edge.after, []).append(edge)
+        self._waits: dict[int, list[int]] = {}
+        for edge in stream_waits(batch.program):
+            self._waits.setdefault(edge.after, []).append(edge.before)
         # For each queue the last kernel issued before the op on any other stream of it.
         self._heads: list[tuple[str, list[int]]] = []
         for queue in queues:
@@ -117,7 +120,8 @@ class Reasons:
                 rule_ns, rule_op, rule = self.end[op], op, name
 
         node = self.node[i]
-        if self.first_of_node[node] == i:
+        is_first = self.first_of_node[node] == i
+        if is_first:
             for edge in self._into.get(node, ()):
                 produced(self.last_of_node[edge.before], edge.rule)
         produced(self._before_in_node[i], "node")
@@ -127,6 +131,10 @@ class Reasons:
         before = self._before_on_stream[i]
         if before != NONE and self.end[before] > rule_ns:
             held_ns, held_op, held_by = self.end[before], before, "stream"
+        for producer in self._waits.get(node, ()) if is_first else ():
+            op = self.last_of_node[producer]
+            if max(held_ns, rule_ns) < self.end[op] <= self.start[i] + CLOCK_QUANTUM_NS:
+                held_ns, held_op, held_by = self.end[op], op, "stream"
         for until, heads in self._heads:
             head = heads[i]
             if head == NONE:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gapscope.model.rules.book import Edge
-from gapscope.model.rules.fsdp2 import COLLECTIVES, ENGINE
+from gapscope.model.rules.fsdp2 import COLLECTIVES, ENGINE, stream_waits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -166,7 +166,8 @@ def replay(
     dispatched, finished = np.empty_like(cuts.work), np.empty_like(cuts.work)
     node_end = np.full((len(batch.program), *batch.observed.shape), NEVER, np.int64)
     for i, segment in enumerate(cuts.items):
-        entry = np.full(batch.observed.shape, NEVER, np.int64)
+        # Whatever the host issued ahead waits for the step before to end: rule F1.
+        entry = np.array(batch.window_start)
         for before in plan.nodes_before[i]:
             np.maximum(entry, node_end[before], out=entry)
         for before in plan.segments_before[i]:
@@ -175,8 +176,6 @@ def replay(
             np.maximum(entry, dispatched[before], out=entry)
         for before in plan.finished_before[i]:
             np.maximum(entry, finished[before], out=entry)
-        if not scenario.late_launch:
-            np.maximum(entry, batch.window_start, out=entry)
         groups = batch.joins.get(segment.node)
         if groups is not None:
             if scenario.late_launch:
@@ -209,7 +208,8 @@ class _Plan:
         self, batch: Batch, cuts: Segments, edges: Sequence[Edge], scenario: Scenario
     ) -> None:
         into: dict[int, list[int]] = {}
-        for edge in edges:
+        waits = stream_waits(batch.program) if scenario.stream_order else []
+        for edge in [*edges, *waits]:
             into.setdefault(edge.after, []).append(edge.before)
         self.nodes_before: list[list[int]] = []
         self.segments_before: list[list[int]] = []

@@ -6,23 +6,10 @@ withheld, for instance because a rule fails, can be looked at too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
-
 from gapscope.model.reasons import CLOCK_QUANTUM_NS
+from gapscope.model.rows import Rows
 from gapscope.model.rules import fsdp2
 from gapscope.model.rules.book import Node
-
-if TYPE_CHECKING:
-    import polars as pl
-
-
-class Rows(Protocol):
-    """Whatever answers queries: an opened run."""
-
-    def sql(self, query: str, parameters: list[Any] | None = None) -> pl.DataFrame:
-        """Rows of a query; parameters are bound to `?`."""
-        ...
-
 
 # Ranks and steps that ran the same nodes in the same order ran one program.
 _PROGRAMS = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from gapscope.schema.results import RESULT_TABLES
@@ -89,3 +90,32 @@ def store(con: duckdb.DuckDBPyConnection, rows: dict[str, list[tuple[Any, ...]]]
     con.execute(_SET_LAUNCH_CAUSE)
     con.execute("DROP TABLE launch_cause")
     con.execute("COMMIT")
+
+
+def store_failure(con: duckdb.DuckDBPyConnection, error: BaseException) -> None:
+    """Say in `model_check` that the model stopped, and where; the other tables stay empty."""
+    import duckdb
+
+    # The text of the exception may quote the capture: only its kind and place are named.
+    kind = type(error).__name__
+    if isinstance(error, (MemoryError, duckdb.OutOfMemoryException)):
+        detail = (
+            f"the dependency model ran out of memory ({kind}): ingest again with a larger "
+            "`--memory-limit`, or fewer steps"
+        )
+    else:
+        frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+        for at in traceback.walk_tb(error.__traceback__):
+            if str(at[0].f_globals.get("__name__", "")).startswith("gapscope."):
+                frame, line = at
+        where = f"{frame.f_globals.get('__name__')}, line {line}"
+        detail = (
+            f"the dependency model stopped with {kind} in {where}: a bug of GapScope; please "
+            "report it with this line. What is not the model's stands"
+        )
+    for name in RESULT_TABLES:
+        con.execute(f'DELETE FROM v1."{name}"')
+    con.execute(
+        "INSERT INTO v1.model_check VALUES ('model_failed', NULL, 'fail', NULL, NULL, $1, 'bound')",
+        [detail],
+    )

@@ -144,7 +144,12 @@ class Walker:
                 found.append(Piece(lo, arrived, "floor", "clock residual", op, node))
             else:
                 why = self._laggard(last, node, own.start[op])
-                found.append(Piece(lo, arrived, "R3", why, op, node, "join", last))
+                found.append(
+                    Piece(
+                        lo, arrived, "R3", why, op, node, "join", last,
+                        cause_rank=last, cause_start=lo, cause_end=arrived,
+                    )
+                )  # fmt: skip
         if hi > arrived:
             found += self._transfer(r, op, arrived, hi, last, arrival, gap_start)
         return found
@@ -176,7 +181,9 @@ class Walker:
             if end > at:
                 found.append(
                     replace(
-                        piece, start=at, end=end, op=op, node=node, culprit=last, is_hidden=True,
+                        piece, start=at, end=end, op=op, node=node, is_hidden=True,
+                        # The last rank may itself have waited for another one (R3).
+                        culprit=last if piece.culprit == NONE else piece.culprit,
                         cause_rank=last, cause_start=piece.start, cause_end=piece.start + end - at,
                     )
                 )  # fmt: skip
@@ -195,7 +202,10 @@ class Walker:
                 amount[piece.gap_class] = amount.get(piece.gap_class, 0) + piece.length
         late = {name: ns for name, ns in amount.items() if name in RECOVERABLE}
         chosen = late or amount
-        return max(chosen, key=lambda name: chosen[name]) if chosen else "compute"
+        if not chosen:
+            return "compute"
+        longest = max(chosen, key=lambda name: chosen[name])
+        return "transfer" if longest == "hard" else longest
 
     def _collective_of(self, node: int) -> int:
         """Collective that a copy-in feeds or that a POST follows."""

@@ -19,6 +19,10 @@ _GUTTER = 118
 _WIDTH = 1000
 _LANE = 24
 _PLOT = _WIDTH - _GUTTER - 8
+# Boxes are placed in whole steps of this part of a unit.
+_FINE = 100
+# Width of a letter of 11 pixels, to know what a box has room for.
+_LETTER = 6.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +66,13 @@ def ticks(length_ns: int) -> list[int]:
 def gantt_svg(figure: Gantt) -> str:
     """One path a row and class: a few hundred bytes where boxes would take a hundred thousand."""
     height = _LANE * len(figure.rows) + 26
-    shapes: dict[tuple[int, str], list[str]] = {}
+    shapes: dict[tuple[int, str], list[tuple[int, int]]] = {}
     per_ns = _PLOT / max(figure.window_ns, 1)
     for mark in figure.marks:
-        x = _GUTTER + mark.start_ns * per_ns
+        x = round(mark.start_ns * per_ns * _FINE)
         # A box wider than its time would paint time that is not its own.
-        width = max((mark.end_ns - mark.start_ns) * per_ns, 0.01)
-        y = mark.row * _LANE + 3
-        shapes.setdefault((mark.row, time_class(mark.time_class).name), []).append(
-            f"M{x:.2f} {y}h{width:.2f}v{_LANE - 6}h-{width:.2f}z"
-        )
+        width = max(round((mark.end_ns - mark.start_ns) * per_ns * _FINE), 1)
+        shapes.setdefault((mark.row, time_class(mark.time_class).name), []).append((x, width))
     parts = [
         (
             f'<svg class="gantt" viewBox="0 0 {_WIDTH} {height}" role="img" '
@@ -86,23 +87,40 @@ def gantt_svg(figure: Gantt) -> str:
             f'<text x="{_GUTTER - 8}" y="{y + 16}" text-anchor="end">{escape(row)}</text>'
         )
     parts += [
-        f'<path class="c-{name}" d="{"".join(paths)}"/>'
-        for (_, name), paths in sorted(shapes.items())
+        f'<path class="c-{name}" transform="translate({_GUTTER} {row * _LANE + 3})'
+        f'scale({1 / _FINE:g} 1)" d="{_boxes(boxes)}"/>'
+        for (row, name), boxes in sorted(shapes.items())
+    ]
+    parts += [
+        f'<text class="in-box" x="{_GUTTER + mark.start_ns * per_ns + 5:.1f}" '
+        f'y="{mark.row * _LANE + 16}">{escape(mark.label)}</text>'
+        for mark in figure.marks
+        if mark.label and (mark.end_ns - mark.start_ns) * per_ns > _LETTER * len(mark.label) + 10
     ]
     base = _LANE * len(figure.rows)
     divisor, unit = scale([figure.window_ns], "ns")
     marks = ticks(figure.window_ns)
-    for position in marks:
-        x = _GUTTER + position * per_ns
-        anchor = "start" if position == 0 else "middle"
-        if position > 0.97 * figure.window_ns:
+    for at_ns in marks:
+        tick_x = _GUTTER + at_ns * per_ns
+        anchor = "start" if at_ns == 0 else "middle"
+        if at_ns > 0.97 * figure.window_ns:
             anchor = "end"
-        label = f"{position / divisor:g}" + (f" {unit}" if position in (0, marks[-1]) else "")
+        label = f"{at_ns / divisor:g}" + (f" {unit}" if at_ns in (0, marks[-1]) else "")
         parts.append(
-            f'<path class="tick" d="M{x:.1f} 0V{base + 4}"/>'
-            f'<text x="{x:.1f}" y="{base + 18}" text-anchor="{anchor}">{label}</text>'
+            f'<path class="tick" d="M{tick_x:.1f} 0V{base + 4}"/>'
+            f'<text x="{tick_x:.1f}" y="{base + 18}" text-anchor="{anchor}">{label}</text>'
         )
     return "".join([*parts, "</svg>"])
+
+
+def _boxes(boxes: list[tuple[int, int]]) -> str:
+    """Each box starts where the last one did, and moves on: small numbers, few bytes."""
+    at = 0
+    steps = []
+    for x, width in sorted(boxes):
+        steps.append(f"m{x - at} 0h{width}v{_LANE - 6}h-{width}z")
+        at = x
+    return "".join(steps)
 
 
 def bar_svg(bar: Bar, figure: Waterfall) -> str:
@@ -190,6 +208,8 @@ def chart(figure: Figure) -> dict[str, Any]:
 def _gantt_chart(figure: Gantt) -> dict[str, Any]:
     """Numbers in flat lists and each name once: kernel names are most of the bytes otherwise."""
     names = list(dict.fromkeys(mark.name for mark in figure.marks))
+    nodes = list(dict.fromkeys(mark.node for mark in figure.marks))
+    node_at = {node: index for index, node in enumerate(nodes)}
     classes = list(dict.fromkeys(mark.time_class for mark in figure.marks))
     name_at = {name: index for index, name in enumerate(names)}
     class_at = {name: index for index, name in enumerate(classes)}
@@ -202,10 +222,12 @@ def _gantt_chart(figure: Gantt) -> dict[str, Any]:
         "window": figure.window_ns,
         "rows": figure.rows,
         "names": names,
+        "nodes": nodes,
+        "labels": {index: mark.label for index, mark in enumerate(figure.marks) if mark.label},
         "classes": [
             {"label": time_class(name).label, "color": time_class(name).color} for name in classes
         ],
-        # row, class, name, start, length, items, busy; one list a mark
+        # row, class, name, start, length, items, busy, node; one list a mark
         "marks": [
             [
                 mark.row,
@@ -215,6 +237,7 @@ def _gantt_chart(figure: Gantt) -> dict[str, Any]:
                 mark.end_ns - mark.start_ns,
                 mark.count,
                 mark.busy_ns,
+                node_at[mark.node],
             ]
             for mark in figure.marks
         ],

@@ -9,7 +9,7 @@ from gapscope.report.document import Quantity, Status, Waterfall
 from gapscope.units import interval, value, values
 
 if TYPE_CHECKING:
-    from gapscope.report.document import Document, Statement, Table
+    from gapscope.report.document import Cell, Column, Document, Statement, Table
 
 # GitHub cuts comments off at 65,536 characters.
 LIMIT = 60_000
@@ -36,6 +36,9 @@ def render(document: Document) -> str:
     budget = document.section("budget")
     steps = [table for table in budget.tables if table.id == "steps"]
     parts += _statements(budget.statements)
+    for table in budget.tables:
+        if table.id in _MODEL and table.rows:
+            parts += _table(table, _MODEL[table.id])
     parts += _steps(steps[0]) if steps else []
     parts += ["## 4. Rank and communication findings", ""]
     parts += _statements(document.section("ranks").statements)
@@ -157,6 +160,54 @@ def _steps(table: Table) -> list[str]:
     return [*lines, ""]
 
 
+# Tables of the dependency model, with the columns to show.
+_MODEL = {
+    "gaps": (
+        "rank",
+        "observed",
+        "t_lb",
+        "gap",
+        "R1",
+        "R2",
+        "R3",
+        "H1",
+        "H2",
+        "floor",
+        "unresolved",
+    ),
+    "bounds": ("limits", "bound"),
+    "ladder": ("removed", "step", "saved_ns", "stretched", "shapley_ns"),
+    "changes": ("change", "step", "saved_ns"),
+    "queues": ("streams", "until", "instance_count", "counter_examples"),
+}
+
+
+def _table(table: Table, keys: tuple[str, ...]) -> list[str]:
+    columns = {c.key: (place, c) for place, c in enumerate(table.columns)}
+    shown = [columns[key] for key in keys]
+    return [
+        f"**{_text(table.title)}**",
+        "",
+        _text(table.caption),
+        "",
+        _row([column.label for _, column in shown]),
+        _row(["---" if column.kind in ("text", "code", "id") else "---:" for _, column in shown]),
+        *(_row([_cell(row[place], column) for place, column in shown]) for row in table.rows),
+        "",
+        *(line for note in table.notes for line in (_text(note), "")),
+    ]
+
+
+def _cell(cell: Cell, column: Column) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, Quantity):
+        return _quantity(cell)
+    if column.kind in ("ns", "count", "share") and isinstance(cell, int | float):
+        return value(cell, column.kind)
+    return _text(f"`{cell}`" if column.kind == "code" else str(cell))
+
+
 def _opportunities(document: Document) -> list[str]:
     section = document.section("opportunities")
     lines = _statements(section.statements)
@@ -169,7 +220,13 @@ def _opportunities(document: Document) -> list[str]:
             "",
             (
                 f"{ceiling}{_quantity(card.time)}, "
-                f"{value(card.step_share, 'share')} of the window. {_text(card.mechanism.text)}"
+                f"{value(card.step_share, 'share')} of the window"
+                + (
+                    f"; modelled step without it {_quantity(card.modelled)}"
+                    if card.modelled
+                    else ""
+                )
+                + f". {_text(card.mechanism.text)}"
             ),
             "",
             *(f"- {_text(item.text)}" for item in card.evidence),

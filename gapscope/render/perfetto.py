@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 200_000
 
 # Track groups from top to bottom.
-_STEP_HOST, _STEP_DEVICE, _GAP, _STREAM, _THREAD = range(5)
+_STEP_HOST, _STEP_DEVICE, _GAP, _CLASS, _NODE, _STREAM, _THREAD = range(7)
 
 # Each query: rank as parameter, columns start_ns, end_ns, track, name, category, then arguments.
 _STEPS = """
@@ -38,6 +38,25 @@ SELECT p.start_ns, p.end_ns, 'compute absent' AS track, p.absent_class AS name, 
     p.step_id, p.gap_id, p.op_id AS ended_by_op, p.producer_op_id, p.producer_class
 FROM v1.absent_piece AS p
 WHERE p.rank = ? AND p.projection = '{projection}'
+"""
+# What the dependency model says of the same time, and the nodes as they ran.
+_CLASSES = """
+SELECT p.start_ns, p.end_ns, 'compute absent, by class' AS track, p.gap_class AS name,
+    'class' AS category,
+    p.step_id, p.sub_cause, p.rule, p.node, p.awaited_node, p.culprit_rank, p.op_id
+FROM v1.gap_piece AS p
+WHERE p.rank = ?
+"""
+_NODES = """
+SELECT n.start_ns, n.end_ns,
+    CASE
+        WHEN n.node_kind IN ('FWD', 'BWD', 'OPT', 'AGOUT', 'RSIN') THEN 'nodes: engine'
+        WHEN n.node_kind IN ('AG', 'RS', 'AR', 'COMM') THEN 'nodes: collectives'
+        ELSE 'nodes: copies'
+    END AS track,
+    n.node AS name, 'node' AS category, n.step_id, n.unit, n.phase, n.busy_ns
+FROM v1.program_node AS n
+WHERE n.rank = ?
 """
 _OPS = """
 SELECT o.start_ns, o.end_ns, o.stream AS track, o.name, o.time_class AS category,
@@ -54,7 +73,8 @@ LEFT JOIN v1.name AS n ON c.rank = n.rank AND c.name_id = n.name_id
 WHERE c.rank = ? AND c.end_ns >= c.start_ns
 """
 _RANK_TIMES = """
-SELECT r.rank, r.hostname, r.device_name, r.source_path, r.clock_base_ns, r.clock_offset_ns,
+SELECT r.rank, r.hostname, r.device_name, r.source_path, r.clock_base_ns,
+    c.offset_ns AS clock_offset_ns,
     (
         SELECT min(t.start_ns) FROM (
             SELECT o.start_ns FROM v1.op AS o WHERE o.rank = r.rank
@@ -65,6 +85,7 @@ SELECT r.rank, r.hostname, r.device_name, r.source_path, r.clock_base_ns, r.cloc
         ) AS t
     ) AS first_ns
 FROM v1.rank AS r
+LEFT JOIN v1.rank_clock AS c ON r.rank = c.rank
 ORDER BY r.rank
 """
 
@@ -133,7 +154,7 @@ def export(run: Run, path: Path, redact: Iterable[str] = ()) -> dict[str, int]:
     ranks = run.sql(_RANK_TIMES).to_dicts()
     redactor = Redactor(redact, (row["hostname"] for row in ranks))
     shifts, clock = _shifts(ranks)
-    counts = dict.fromkeys(("steps", "gaps", "ops", "calls"), 0)
+    counts = dict.fromkeys(("steps", "gaps", "classes", "nodes", "ops", "calls"), 0)
     with _opened(path) as file:
         header = {"clock": clock, "run": redactor.text(run.path.resolve().name)}
         file.write('{"displayTimeUnit":"ns","otherData":' + json.dumps(header))
@@ -154,6 +175,8 @@ def _rank_events(run: Run, writer: _Writer, rank: int, shift: int) -> Iterator[t
     for kind, query, label, order, may_nest in (
         ("steps", _STEPS, "steps ({})", _STEP_HOST, False),
         ("gaps", gaps, "{}", _GAP, False),
+        ("classes", _CLASSES, "{}", _CLASS, False),
+        ("nodes", _NODES, "{}", _NODE, False),
         ("ops", _OPS, "stream {}", _STREAM, False),
         ("calls", _CALLS, "thread {} (API)", _THREAD, True),
     ):

@@ -9,7 +9,7 @@ from gapscope.report.document import Quantity, Waterfall
 from gapscope.units import interval, value, values
 
 if TYPE_CHECKING:
-    from gapscope.report.document import Document, Statement
+    from gapscope.report.document import Cell, Document, Statement, Table, Verdict
 
 WIDTH = 80
 
@@ -35,6 +35,7 @@ def render(document: Document) -> str:
         if section.id == "quality":
             lines += _quality(document)
         if section.id == "budget":
+            lines += _model(document)
             lines += _steps(document)
         if section.id == "opportunities":
             lines += _opportunities(document)
@@ -55,14 +56,17 @@ def summary(document: Document) -> str:
         ]
         return _ascii("\n".join(" ".join(line.split()) for line in lines))
     noun = "step" if verdict.window == "device" else "capture"
-    parts = [verdict.launch_starved, verdict.blocking, verdict.stalled, verdict.tail]
-    amounts = values([part.value for part in parts if part is not None], "ns")
-    names = ("launch-starved", "blocking", "stalled", "tail")
-    bound = {"lower": ">= ", "upper": "<= "}.get(verdict.blocking_bound, "")
-    split = ", ".join(
-        f"{name} {bound if name == 'blocking' else ''}{amount}"
-        for name, amount in zip(names, amounts, strict=True)
-    )
+    if verdict.t_lb is not None and verdict.gap is not None:
+        middle = _above(verdict)
+    else:
+        parts = [verdict.launch_starved, verdict.blocking, verdict.stalled, verdict.tail]
+        amounts = values([part.value for part in parts if part is not None], "ns")
+        names = ("launch-starved", "blocking", "stalled", "tail")
+        bound = {"lower": ">= ", "upper": "<= "}.get(verdict.blocking_bound, "")
+        middle = "no compute: " + ", ".join(
+            f"{name} {bound if name == 'blocking' else ''}{amount}"
+            for name, amount in zip(names, amounts, strict=True)
+        )
     top = "no finding above 1 %"
     if document.opportunities:
         card = document.opportunities[0]
@@ -73,9 +77,30 @@ def summary(document: Document) -> str:
         f"gapscope: {noun} {_quantity(verdict.step)}, "
         f"compute {value(verdict.compute.value, 'ns')}, "
         f"rank {verdict.rank} ({document.header.rank_count} captured)\n"
-        f"gapscope: no compute: {split}\n"
+        f"gapscope: {middle}\n"
         f"gapscope: {top}; quality: {checks}"
     )
+
+
+def _above(verdict: Verdict) -> str:
+    """The bound, what lies above it, and of what that is made."""
+    bound = verdict.t_lb
+    gap = verdict.gap
+    if bound is None or gap is None:
+        return ""
+    head = (
+        f"T_lb {value(bound.value, 'ns')}, above it {value(gap.value, 'ns')} "
+        f"({value(verdict.gap_share, 'share')})"
+    )
+    if verdict.is_provisional:
+        return f"{head}: no verdict on what it is"
+    named = [part for part in verdict.parts if part.time_class in ("R1", "R2", "R3")]
+    amounts = values([part.time.value for part in named], "ns")
+    split = ", ".join(
+        f"{part.time_class} {amount}" for part, amount in zip(named, amounts, strict=True)
+    )
+    other = (gap.value or 0) - sum(part.time.value or 0 for part in named)
+    return f"{head}: {split}, other {value(other, 'ns')}"
 
 
 def _quantity(amount: Quantity) -> str:
@@ -110,13 +135,86 @@ def _statements(items: tuple[Statement, ...]) -> list[str]:
 def _waterfall(figure: Waterfall) -> list[str]:
     times = values([bar.value_ns for bar in figure.bars], "ns")
     whole = figure.bars[0].value_ns
+    name = max(15, *(len(bar.label) for bar in figure.bars))
+    room = WIDTH - name - 26
     lines = ["", *_wrap(f"{figure.title}: {figure.caption}")]
     for bar, time in zip(figure.bars, times, strict=True):
-        before = bar.base_ns * 36 // max(whole, 1)
-        length = (bar.base_ns + bar.value_ns) * 36 // max(whole, 1) - before
+        before = bar.base_ns * room // max(whole, 1)
+        length = (bar.base_ns + bar.value_ns) * room // max(whole, 1) - before
         drawn = " " * before + "#" * length
-        lines.append(f"  {bar.label:<15}{time:>11} {value(bar.share, 'share'):>8}  |{drawn:<36}|")
+        share = value(bar.share, "share")
+        lines.append(f"  {bar.label:<{name}}{time:>11} {share:>8}  |{drawn:<{room}}|")
     return lines
+
+
+# Tables of the dependency model: columns to show, with short heads.
+_MODEL = {
+    "gaps": {
+        "rank": "rank",
+        "observed": "observed",
+        "t_lb": "T_lb",
+        "R1": "R1",
+        "R2": "R2",
+        "R3": "R3",
+        "H1": "H1",
+        "H2": "H2",
+    },
+    "bounds": {"limits": "limits", "bound": "shortest step"},
+    "ladder": {"removed": "without", "step": "step", "saved_ns": "saved", "stretched": "stretched"},
+    "changes": {"change": "change", "step": "step", "saved_ns": "saved"},
+    "queues": {
+        "streams": "streams",
+        "instance_count": "fit",
+        "counter_examples": "do not",
+    },
+}
+
+
+def _model(document: Document) -> list[str]:
+    """The tables of the model that fit 80 columns, values of the median step only."""
+    lines: list[str] = []
+    for table in document.section("budget").tables:
+        if table.id in _MODEL and table.rows:
+            lines += ["", *_wrap(f"{table.title}:"), *_grid(table, _MODEL[table.id])]
+            lines += [line for note in table.notes for line in _wrap(note, "    ", "  ")]
+    return lines
+
+
+def _grid(table: Table, heads: dict[str, str]) -> list[str]:
+    places = [next(i for i, c in enumerate(table.columns) if c.key == key) for key in heads]
+    columns = [
+        [head, *_column(table, place)] for head, place in zip(heads.values(), places, strict=True)
+    ]
+    widths = [max(map(len, column)) for column in columns]
+    is_text = [table.columns[place].kind in ("text", "code") for place in places]
+    return [
+        "  "
+        + "  ".join(
+            f"{column[line]:<{width}}" if left else f"{column[line]:>{width}}"
+            for column, width, left in zip(columns, widths, is_text, strict=True)
+        ).rstrip()
+        for line in range(len(columns[0]))
+    ]
+
+
+def _column(table: Table, place: int) -> list[str]:
+    """Cells of a column as text, times of a column in one unit."""
+    cells = [row[place] for row in table.rows]
+    if table.columns[place].kind != "ns":
+        return ["" if cell is None else str(cell) for cell in cells]
+    amounts = [_amount(cell) for cell in cells]
+    texts = values(amounts, "ns")
+    words = [cell if isinstance(cell, str) else "" for cell in cells]
+    return [
+        word if amount is None else text
+        for word, amount, text in zip(words, amounts, texts, strict=True)
+    ]
+
+
+def _amount(cell: Cell) -> float | None:
+    if isinstance(cell, Quantity):
+        return cell.value
+    return cell if isinstance(cell, int | float) else None
 
 
 def _quality(document: Document) -> list[str]:
@@ -177,7 +275,8 @@ def _opportunities(document: Document) -> list[str]:
         lines += ["", *_wrap(f"{place}. {card.title}")]
         lines += _wrap(
             f"{_ceiling(card.ceiling)}{_quantity(card.time)}, "
-            f"{value(card.step_share, 'share')} of the window",
+            f"{value(card.step_share, 'share')} of the window"
+            + (f"; modelled step without it {_quantity(card.modelled)}" if card.modelled else ""),
             "     ",
         )
         lines += _wrap(card.mechanism.text, "     ")

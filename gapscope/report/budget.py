@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapscope.errors import GapscopeError
-from gapscope.report import gantt, queries
+from gapscope.report import gantt, gap_budget, model, queries
 from gapscope.report.document import Bar, Column, Figure, Section, Statement, Table, Waterfall
 from gapscope.report.facts import code, table
-from gapscope.report.verdict import NO_BOUND
 from gapscope.units import plural, value
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def section(facts: Facts) -> Section:
         statements=tuple(_statements(facts)),
         figures=_figures(facts),
         tables=_tables(facts),
-        missing=(NO_BOUND,),
+        missing=() if facts.model.has_bound else (model.no_bound(facts.model),),
     )
 
 
@@ -62,11 +61,13 @@ def _statements(facts: Facts) -> list[Statement]:
     said = [
         Statement(
             "Times are lengths of unions of intervals on the device; step = compute + "
-            "launch-starved + blocking + stalled + tail, exactly. A value with n is that "
-            "of the median step, with the smallest and largest one over n steps.",
+            "launch-starved + blocking + stalled + tail, exactly. A value with n is that of a "
+            f"rank's {facts.usual}, with the smallest and largest one over n steps.",
             "budget",
         )
     ]
+    if facts.model.has_bound:
+        said += gap_budget.statements(facts)
     said += [
         Statement(f"Ranks {ranks} share one device and contend for it.", "capture")
         for ranks in facts.shared
@@ -118,8 +119,11 @@ def _figures(facts: Facts) -> tuple[Figure, ...]:
             )
             first = replace(first, notes=(*first.notes, note))
         figures.append(first)
+    chain = gap_budget.chain_figure(facts) if facts.model.has_bound else None
+    if chain is not None:
+        figures.append(chain)
     room = gantt.MARK_BUDGET - gantt.MARK_LIMIT
-    shown = facts.summary[1 : 1 + _OTHER_TIMELINES]
+    shown = [row for row in facts.summary if row is not facts.focus][:_OTHER_TIMELINES]
     for row in shown:
         window = queries.Window(row["rank"], facts.projection, row["median_step_id"])
         limit = min(gantt.MARK_LIMIT, room // len(shown))
@@ -131,6 +135,8 @@ def _figures(facts: Facts) -> tuple[Figure, ...]:
 
 def waterfall(facts: Facts) -> Waterfall:
     """The first figure: the median step of the rank in focus, part by part."""
+    if facts.model.has_classes:
+        return gap_budget.waterfall(facts)
     query = queries.budget(facts.at)
     parts = facts.rows(query)[0]
     step = parts["step_ns"]
@@ -173,7 +179,9 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
         if facts.projection == "device"
         else f"the capture of rank {window.rank}"
     )
+    has_bound = facts.model.has_bound
     return (
+        *(gap_budget.tables(facts) if has_bound else ()),
         _step_table(facts),
         table(
             "pieces",
@@ -192,6 +200,7 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
                 Column("short_count", "pieces < 30 us", "count"),
                 Column("short_ns", "in these", "ns"),
             ),
+            is_open=not facts.model.has_classes,
         ),
         table(
             "blame",
@@ -210,6 +219,7 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
                 Column("piece_count", "pieces", "count"),
             ),
             notes=_largest(facts.rows(queries.blame_names(window))),
+            is_open=not facts.model.has_classes,
         ),
         table(
             "kernels",

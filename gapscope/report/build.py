@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapscope._version import __version__
-from gapscope.report import budget, claims, facts, opportunities, quality, queries, ranks, verdict
+from gapscope.report import (
+    budget,
+    claims,
+    facts,
+    model,
+    opportunities,
+    quality,
+    queries,
+    ranks,
+    verdict,
+)
 from gapscope.report.document import Document, Header, Section, Statement
 from gapscope.schema.tables import SCHEMA_VERSION
 from gapscope.schema.views import SQL_VERSION
@@ -26,13 +36,14 @@ def build(run: Run) -> Document:
     first = verdict.build(known, cards, copies)
     if first.is_withheld:
         cards = ()
+    missing = () if first.is_withheld or known.model.has_bound else (model.no_bound(known.model),)
     sections = (
         Section(
             "verdict",
             "Verdict",
             (first.headline, *first.statements),
             figures=() if first.is_withheld else (budget.waterfall(known),),
-            missing=() if first.is_withheld else (verdict.NO_BOUND,),
+            missing=missing,
         ),
         quality.section(known),
         budget.section(known),

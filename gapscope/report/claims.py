@@ -114,11 +114,78 @@ CLAIMS: dict[str, Claim] = {
             "Try it, capture again, and compare the step time.",
         ),
         Claim(
+            "t-lb",
+            "T_lb is the shortest step that the rules of the workload allow for the work as "
+            "measured, in host issue order, with the buffers that the run has. It can be reached; "
+            "it is not the minimum possible.",
+            Status.INFERRED,
+            "`v1.step_bound`, `v1.binding_chain`. Durations are measured, overlap included. Every "
+            "analysis checks compute <= T_lb <= observed on each rank and step.",
+            "Measure a step of the same work below T_lb.",
+        ),
+        Claim(
+            "rules",
+            "What must end before what starts is read in the framework's source, never in the run "
+            "that is judged.",
+            Status.SOURCE_VERIFIED,
+            "`gapscope/model/rules/fsdp2.py` names file and function for each rule; check "
+            "`rule_violations` counts instances that the run breaks.",
+            "Find one op that started before its rule allows: the check must count it.",
+        ),
+        Claim(
+            "model-checks",
+            "Checks of the dependency model, and what each of them withholds.",
+            Status.MEASURED,
+            "`v1.model_check`: measured value and limit of each.",
+            "Work out the measured value from `v1.step_gap` and `v1.what_if`.",
+        ),
+        Claim(
+            "gap-classes",
+            "Each nanosecond without compute has one cause: a late launch (R1), a queue (R2), "
+            "another rank (R3), the program itself (H1, H2), or none that was found.",
+            Status.INFERRED,
+            "`v1.gap_piece`, `v1.gap_cause`; the sums close to the nanosecond, which proves the "
+            "books and not the causes. Refused where over 5 % of a step has no cause.",
+            "Inject a known sleep on one rank: R1 must grow by it there and R3 elsewhere.",
+        ),
+        Claim(
+            "ladder",
+            "How long the step would be without a mechanism, or after one change, everything else "
+            "as executed.",
+            Status.INFERRED,
+            "`v1.what_if_step`, `v1.what_if_change`: a replay of every op, independent of the "
+            "classes; refused where the replay as executed misses the run by over 2 %.",
+            "Make the change and measure the step.",
+        ),
+        Claim(
+            "hardware-queues",
+            "Which streams share a hardware queue.",
+            Status.INFERRED,
+            "`v1.hardware_queue`: late starts that fit, and counter-examples.",
+            "Run again with `CUDA_DEVICE_MAX_CONNECTIONS=8`: R2 in hardware queues must go.",
+        ),
+        Claim(
+            "clock",
+            "How well instants of different ranks can be compared.",
+            Status.MEASURED,
+            "`v1.rank_clock`: spread of the ends of matched collectives. Differences below the "
+            "residual are not resolved.",
+            "Compare with a ping-pong exchange of clocks between the hosts.",
+        ),
+        Claim(
+            "arrivals",
+            "Which rank came last at the collectives, and how long others waited for it.",
+            Status.MEASURED,
+            "`v1.collective_instance`, `v1.arrival_summary`: matched operations only, on the "
+            "common clock.",
+            "Delay one rank by a known time: it must come last.",
+        ),
+        Claim(
             "no-bound",
-            "How short the step could be at best.",
+            "How short the step could be at best is not said.",
             Status.UNVERIFIED,
-            "This version has no dependency model, so it gives no lower bound.",
-            "Not applicable until there is one.",
+            "`v1.model_check` says what is missing.",
+            "Capture a workload with a rule pack (FSDP2), and GapScope must give a bound.",
         ),
     )
 }

@@ -23,7 +23,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """The value of the median step, with the smallest and largest one over `n` steps."""
+    """The value of the shown step, or a mean, with the smallest and largest one over `n` steps."""
 
     value: float | None
     unit: str
@@ -93,7 +93,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Waterfall:
-    """From the observed step down to its compute; bars close exactly."""
+    """From the observed step down to its compute; bars close exactly.
+
+    A bar that stands on 0 is a length that is reached there: observed, T_lb, compute.
+    """
 
     id: str
     title: str
@@ -106,7 +109,11 @@ class Waterfall:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A box of a Gantt row; several ops share one box where they are too small to see."""
+    """A box of a Gantt row; several ops share one box where they are too small to see.
+
+    `node`: the node of the dependency model to which it belongs. `label`: text to draw in it, where
+    there is room.
+    """
 
     row: int
     start_ns: int
@@ -115,6 +122,8 @@ class Mark:
     name: str
     count: int
     busy_ns: int
+    node: str = ""
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +169,7 @@ class Opportunity:
     """One mechanism that holds compute back.
 
     `ceiling` is the speed-up if it vanished entirely; None where a percentage would mislead.
+    `modelled` is the step that a replay without it takes; None where nothing was replayed.
     """
 
     id: str
@@ -174,13 +184,26 @@ class Opportunity:
     not_when: str
     query: str
     claim: str
+    modelled: Quantity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the step that the verdict names."""
+
+    label: str
+    time_class: str
+    time: Quantity
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The first screen. `is_withheld`: the capture does not support one and `headline` says why.
 
-    `rank`, `window` and the quantities are those of the rank whose compute is absent longest.
+    `rank`, `window` and the quantities are those of the rank that stands for the run: the one with
+    the longest step where there is a bound, else the one whose compute is absent longest. `t_lb` is
+    None without a bound; `is_provisional`: with a bound, but without a verdict on what lies above
+    it. `parts` is what to show beside the step.
     """
 
     is_withheld: bool
@@ -196,6 +219,11 @@ class Verdict:
     stalled: Quantity | None
     tail: Quantity | None
     blocking_bound: str
+    t_lb: Quantity | None = None
+    gap: Quantity | None = None
+    gap_share: float | None = None
+    is_provisional: bool = False
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gapscope.report import queries
+from gapscope.report import model, queries
 from gapscope.report.document import Cell, Column, Quantity, Table
 from gapscope.units import plain
 
@@ -23,9 +23,11 @@ COMPUTE_FLOOR = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Rows by name. `focus` is the rank whose compute is absent longest, None without device ops.
+    """Rows by name. `focus` is the rank that stands for the run, None without device ops.
 
-    `projection` is `device` where there are steps outside the boundary, else `capture`.
+    It is the one with the longest step where the dependency model gives a bound, else the one whose
+    compute is absent longest. `projection` is `device` where there are steps outside the boundary,
+    else `capture`.
     """
 
     run: Run
@@ -40,6 +42,7 @@ class Facts:
     focus: Row | None
     window: queries.Window | None
     anchors: dict[int, str]
+    model: model.Model
 
     def rows(self, query: str) -> list[Row]:
         """Rows of one more query."""
@@ -60,6 +63,11 @@ class Facts:
         return self.window
 
     @property
+    def summary_query(self) -> str:
+        """The query of `summary`."""
+        return queries.summary(self.projection, self.model.shown_step_id)
+
+    @property
     def noun(self) -> str:
         """What a window is called in a sentence."""
         return "step" if self.projection == "device" else "capture"
@@ -67,6 +75,8 @@ class Facts:
     @property
     def usual(self) -> str:
         """The window that stands for a rank, in a sentence."""
+        if self.model.has_bound:
+            return f"step {self.at.step_id}"
         return "median step" if self.projection == "device" else "capture"
 
     @property
@@ -94,8 +104,9 @@ def load(run: Run) -> Facts:
     steps = rows(queries.STEPS)
     projection = "device"
     summary: list[Row] = []
+    known = model.load(rows)
     if any(row["op_count"] for row in op_counts):
-        summary = rows(queries.summary("device"))
+        summary = rows(queries.summary("device", known.shown_step_id))
         if not summary:
             projection = "capture"
             summary = rows(queries.summary("capture"))
@@ -103,6 +114,9 @@ def load(run: Run) -> Facts:
     window = None
     if focus is not None:
         window = queries.Window(focus["rank"], projection, focus["median_step_id"])
+    if known.has_bound:
+        focus = next(row for row in summary if row["rank"] == known.run["rank"])
+        window = queries.Window(focus["rank"], "device", known.run["step_id"])
     return Facts(
         run=run,
         ranks=rows(queries.RANKS),
@@ -116,6 +130,7 @@ def load(run: Run) -> Facts:
         focus=focus,
         window=window,
         anchors={row["rank"]: row["source"] for row in rows(queries.ANCHORS)},
+        model=known,
     )
 
 

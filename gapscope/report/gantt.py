@@ -24,11 +24,14 @@ def figure(
     facts: Facts, window: queries.Window, length_ns: int, limit: int, *, is_open: bool
 ) -> Gantt | None:
     """The figure with at most `limit` boxes; small ops share boxes only where they must."""
+    known = facts.model
     rows: list[Row] = []
     query = ""
     grain = 0
     while True:
-        query = queries.gantt(window, grain)
+        query = queries.gantt(
+            window, grain, has_bound=known.has_bound, has_classes=known.has_classes
+        )
         rows = facts.rows(query)
         if len(rows) <= limit:
             break
@@ -49,13 +52,19 @@ def figure(
         "Host calls are those of the threads that launch, inside this window; the tracer's clock "
         "relates them to the device."
     )
+    if known.has_bound:
+        notes.append(
+            "Rows of T_lb are the schedule of the bound on the same axis: from the start of the "
+            "window, in the order in which the host issued."
+        )
     noun = f"step {window.step_id}" if window.projection == "device" else "the whole capture"
     return Gantt(
         id=f"gantt-rank-{window.rank}",
         title=f"Timeline of {noun}, rank {window.rank}",
         caption=f"{noun[0].upper()}{noun[1:]} of rank {window.rank}, {value(length_ns, 'ns')}: "
-        "where compute is absent and why (first row), what each stream ran, what the "
-        "launching threads called.",
+        f"where compute is absent and why (first row), what each stream ran, "
+        f"{'how the bound would run it, ' if known.has_bound else ''}what the launching threads "
+        "called.",
         rank=window.rank,
         step_id=window.step_id,
         window_ns=length_ns,
@@ -66,14 +75,15 @@ def figure(
                 start_ns=row["start_ns"],
                 end_ns=row["end_ns"],
                 time_class=row["time_class"],
-                name=row["name"] or "unknown",
+                name=row["name"] or ("" if row["lane"] == 0 else "unknown"),
                 count=row["op_count"],
                 busy_ns=row["busy_ns"],
+                node=row["node"] or "",
             )
             for row in rows
         ),
         query=query,
-        claim="split",
+        claim="gap-classes" if known.has_classes else "split",
         notes=tuple(notes),
         is_open=is_open,
     )
@@ -82,4 +92,6 @@ def figure(
 def _label(lane: int, lane_id: int) -> str:
     if lane == 0:
         return "no compute"
+    if lane == 2:
+        return f"T_lb: {('engine', 'collectives', 'copies')[lane_id]}"
     return f"stream {lane_id}" if lane == 1 else f"thread {lane_id}"

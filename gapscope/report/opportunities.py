@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapscope.report import queries
+from gapscope.report import gap_cards, queries
 from gapscope.report.document import Opportunity, Quantity, Section, Statement
 from gapscope.report.facts import THRESHOLD, code
 from gapscope.report.setting import Setting, Shape, setting
@@ -96,7 +96,7 @@ _COMMUNICATION = _Advice(
             "rank."
         ),
     ),
-    "Another rank arrives late (this version cannot tell), or no compute is left that could "
+    "Another rank arrives late (section 4 says who came last), or no compute is left that could "
     "overlap.",
 )
 
@@ -241,9 +241,11 @@ class _Held:
 
 
 def build(facts: Facts, copies: list[Row]) -> tuple[Opportunity, ...]:
-    """Cards for every class of compute-absent time of at least 1 % of the median step."""
+    """Cards for every mechanism, or class of compute-absent time, of 1 % of the median step."""
     if facts.window is None:
         return ()
+    if facts.model.has_classes:
+        return gap_cards.build(facts)
     query = queries.ceilings(facts.at)
     found = [row for row in facts.rows(query) if row["step_share"] >= THRESHOLD]
     if not found:
@@ -260,6 +262,9 @@ def build(facts: Facts, copies: list[Row]) -> tuple[Opportunity, ...]:
 
 def section(facts: Facts, opportunities: tuple[Opportunity, ...]) -> Section:
     """Words before the cards."""
+    if facts.model.has_classes:
+        said = tuple(gap_cards.statements(facts, opportunities))
+        return Section("opportunities", "Ranked opportunities", said)
     statements = []
     if opportunities:
         statements.append(
@@ -294,8 +299,9 @@ def section(facts: Facts, opportunities: tuple[Opportunity, ...]) -> Section:
     if opportunities:
         missing = (
             Statement(
-                "Which part of this is recoverable, and what a change would really bring, needs "
-                "the dependency model; this version has none.",
+                "Which part of this is recoverable, and what a change would really bring, is not "
+                "said: that needs a dependency model that fits the workload and reproduces the "
+                "run.",
                 "no-bound",
             ),
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapscope.report import queries
-from gapscope.report.document import Column, Section, Statement
+from gapscope.report import model_queries, queries
+from gapscope.report.document import Column, Section, Statement, Table
 from gapscope.report.facts import table
 from gapscope.units import plural
 
@@ -87,6 +87,31 @@ def section(facts: Facts) -> Section:
                 _CAPTURED,
                 row_ids=tuple(f"captured-rank-{row['rank']}" for row in facts.ranks),
                 is_open=len(facts.ranks) <= 16,
+            ),
+            *_model(facts),
+        ),
+    )
+
+
+def _model(facts: Facts) -> tuple[Table, ...]:
+    """Checks of the dependency model, where it looked at anything."""
+    if not facts.model.checks:
+        return ()
+    return (
+        table(
+            "model-checks",
+            "Checks of the dependency model",
+            "Whether the bound, the classes and the what-ifs may speak. Where a check speaks of "
+            "several steps, the worst one is told.",
+            "model-checks",
+            model_queries.CHECKS,
+            facts.model.checks,
+            (
+                Column("status", "status", "status"),
+                Column("check_name", "check", "code"),
+                Column("steps", "steps"),
+                Column("detail", "what was seen"),
+                Column("withholds", "withholds"),
             ),
         ),
     )

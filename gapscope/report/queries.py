@@ -196,12 +196,22 @@ def _of_steps(projection: str) -> str:
     return f"projection = '{projection}'{boundary} AND step_ns > 0"
 
 
-def summary(projection: str) -> str:
+def summary(projection: str, step_id: int | None = None) -> str:
     """One row a rank: each measure in the median step, its smallest and largest over the steps.
 
-    The median step is a real step (the lower median), so its parts close to the nanosecond. The
-    rank whose compute is absent longest comes first.
+    The median step is a real step (the lower median), so its parts close to the nanosecond. With
+    `step_id` it is that one on every rank that has it. The rank whose compute is absent longest
+    comes first.
     """
+    is_median = """\
+row_number() OVER (PARTITION BY rank ORDER BY step_ns, step_id)
+        = (count(*) OVER (PARTITION BY rank) + 1) // 2"""
+    if step_id is not None:
+        is_median = f"""\
+CASE
+            WHEN bool_or(step_id = {step_id}) OVER (PARTITION BY rank) THEN step_id = {step_id}
+            ELSE {is_median}
+        END"""
     lines = []
     for name in MEASURES:
         lines += [
@@ -221,8 +231,7 @@ SELECT
 FROM (
     SELECT
         *,
-        row_number() OVER (PARTITION BY rank ORDER BY step_ns, step_id)
-        = (count(*) OVER (PARTITION BY rank) + 1) // 2 AS is_median
+        {is_median} AS is_median
     FROM v1.step_budget
     WHERE {_of_steps(projection)}
 ) AS placed
@@ -458,38 +467,93 @@ ORDER BY step_id NULLS LAST, launch_count DESC, launch_tid
 LIMIT 20"""
 
 
-def gantt(window: Window, grain_ns: int) -> str:
-    """Boxes of a Gantt: compute-absent pieces, streams, and the threads that launch.
+# Compute-absent time by launches and recorded waits.
+_ABSENT = """\
+    SELECT
+        0 AS lane, 0 AS lane_id, start_ns, end_ns,
+        absent_class AS time_class, absent_class AS name, NULL AS node
+    FROM v1.absent_piece
+    WHERE {where}"""
+
+# The same time by the dependency model.
+_CLASSED = """\
+    SELECT
+        0 AS lane, 0 AS lane_id, start_ns, end_ns, gap_class AS time_class,
+        concat_ws(
+            ', ', sub_cause, 'waits for ' || awaited_node, 'rank ' || culprit_rank || ' came last'
+        ) AS name,
+        node
+    FROM v1.gap_piece
+    WHERE rank = {rank} AND step_id = {step_id}"""
+
+_OPS = """\
+    SELECT 1 AS lane, stream AS lane_id, start_ns, end_ns, time_class, name, NULL AS node
+    FROM v1.op
+    WHERE rank = {rank}"""
+
+_NODES = """\
+    SELECT
+        1 AS lane, o.stream AS lane_id, o.start_ns, o.end_ns, o.time_class, o.name, u.node
+    FROM v1.op AS o
+    LEFT JOIN v1.op_unit AS u ON o.rank = u.rank AND o.op_id = u.op_id
+    WHERE o.rank = {rank}"""
+
+# The schedule of the bound, from the start of the observed window on.
+_BOUND = """\
+    UNION ALL
+    SELECT
+        2 AS lane,
+        CASE
+            WHEN regexp_matches(b.node, '^(FWD|BWD|OPT|AGOUT|RSIN)') THEN 0
+            WHEN regexp_matches(b.node, '^(AG|RS|AR|COMM)[^A-Z]') THEN 1
+            ELSE 2
+        END AS lane_id,
+        f.start_ns + b.start_ns AS start_ns, f.start_ns + b.end_ns AS end_ns,
+        CASE
+            WHEN regexp_matches(b.node, '^(FWD|BWD|OPT)') THEN 'compute'
+            WHEN regexp_matches(b.node, '^(AG|RS|AR|COMM)[^A-Z]') THEN 'communication'
+            ELSE 'packing'
+        END AS time_class,
+        b.node AS name,
+        CASE WHEN b.chain_position IS NOT NULL THEN 'on the binding chain' END AS node
+    FROM v1.bound_node AS b
+    CROSS JOIN frame AS f
+    WHERE b.rank = {rank} AND b.step_id = {step_id}
+"""
+
+
+def gantt(
+    window: Window, grain_ns: int, *, has_bound: bool = False, has_classes: bool = False
+) -> str:
+    """Boxes of a Gantt: compute-absent pieces, streams, the bound, and the threads that launch.
 
     What is shorter than `grain_ns` shares a box with its class in one slot of that length. Such a
     box is as long as its items are together, so no box covers time that is not its own; boxes of
     one slot follow each other. Of calls inside calls the outermost one is drawn.
     """
+    at = {"where": window.where, "rank": window.rank, "step_id": window.step_id}
+    absent = (_CLASSED if has_classes else _ABSENT).format(**at)
+    ops = (_NODES if has_bound else _OPS).format(**at)
+    bound = _BOUND.format(**at) if has_bound else ""
     return f"""\
 WITH frame AS (
     SELECT start_ns, end_ns FROM v1.step_window
     WHERE {window.where}
 ),
 item AS (
-    SELECT
-        0 AS lane, 0 AS lane_id, start_ns, end_ns,
-        absent_class AS time_class, absent_class AS name
-    FROM v1.absent_piece
-    WHERE {window.where}
+{absent}
     UNION ALL
-    SELECT 1 AS lane, stream AS lane_id, start_ns, end_ns, time_class, name
-    FROM v1.op
-    WHERE rank = {window.rank}
-    UNION ALL
+{ops}
+{bound}    UNION ALL
     SELECT
-        2 AS lane, a.tid AS lane_id, a.start_ns, a.end_ns,
+        3 AS lane, a.tid AS lane_id, a.start_ns, a.end_ns,
         CASE
             WHEN n.name ILIKE '%synchronize%' THEN 'host_sync'
             WHEN n.name ILIKE '%launch%' OR n.name ILIKE '%memcpy%' OR n.name ILIKE '%memset%'
                 THEN 'host_launch'
             ELSE 'host_other'
         END AS time_class,
-        n.name
+        n.name, NULL AS node
     FROM v1.api_call AS a
     LEFT JOIN v1.name AS n ON a.rank = n.rank AND a.name_id = n.name_id
     WHERE a.rank = {window.rank}
@@ -501,7 +565,7 @@ item AS (
 ),
 clipped AS (
     SELECT
-        i.lane, i.lane_id, i.time_class, i.name,
+        i.lane, i.lane_id, i.time_class, i.name, i.node,
         greatest(i.start_ns, f.start_ns) - f.start_ns AS start_ns,
         least(i.end_ns, f.end_ns) - f.start_ns AS end_ns
     FROM item AS i
@@ -522,6 +586,7 @@ box AS (
         lane, lane_id, slot, time_class,
         min(start_ns) AS start_ns, max(end_ns) AS end_ns,
         arg_max(name, (end_ns - start_ns, name)) AS name,
+        arg_max(node, (end_ns - start_ns, name)) AS node,
         count(*)::BIGINT AS op_count,
         sum(end_ns - start_ns)::BIGINT AS busy_ns
     FROM slotted
@@ -540,7 +605,7 @@ placed AS (
 SELECT
     lane, lane_id,
     from_ns::BIGINT AS start_ns, least(from_ns + busy_ns, last_ns)::BIGINT AS end_ns,
-    time_class, name, op_count, busy_ns
+    time_class, name, node, op_count, busy_ns
 FROM placed
 WHERE from_ns < last_ns
 ORDER BY lane, lane_id, start_ns, end_ns, name"""

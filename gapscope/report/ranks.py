@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapscope.report import queries
+from gapscope.report import gap_verdict, model_queries, queries
 from gapscope.report.document import Column, Figure, HeatMap, Quantity, Section, Statement, Table
 from gapscope.report.facts import quantity, table
 from gapscope.units import plural, value
@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 HEAT_RANKS = 64
 HEAT_STEPS = 200
 
-NO_SKEW = Statement(
-    "No skew, no last arrival and no straggler: ranks keep their own clocks and this version does "
-    "not align them. A longer collective on one rank may be waiting for another.",
-    "ranks",
+# Coming last this many times as often as the others' mean is worth a look.
+_OFTEN = 1.25
+
+NO_CLOCK = Statement(
+    "No skew, no last arrival and no straggler: the clocks of these ranks cannot be compared, "
+    "because neither the captures nor matched collectives relate them. A longer collective on one "
+    "rank may be waiting for another.",
+    "clock",
 )
 
 _MEASURES = ("step", "compute", "compute_absent", "exposed_comm", "comm", "copy", "idle")
@@ -40,15 +44,110 @@ def section(facts: Facts, copies: list[Row]) -> Section:
             )
     else:
         statements.append(Statement("No rank is budgeted.", "capture"))
-    missing = (NO_SKEW,) if len(facts.ranks) > 1 else ()
+    clocks = facts.rows(model_queries.CLOCKS) if len(facts.ranks) > 1 else []
+    is_comparable = all(row["offset_ns"] is not None for row in clocks)
+    if clocks and is_comparable:
+        statements += _arrivals(facts, clocks)
+    missing = () if is_comparable else (NO_CLOCK,)
     return Section(
         id="ranks",
         title="Rank and communication findings",
         statements=tuple(statements),
         figures=_heat(facts),
-        tables=tuple(_tables(facts, communication, collectives, copies)),
+        tables=(
+            *_tables(facts, communication, collectives, copies),
+            *(_across(facts, clocks) if clocks else ()),
+        ),
         missing=missing,
     )
+
+
+def _arrivals(facts: Facts, clocks: list[Row]) -> list[Statement]:
+    """Who came last how often, and who waits for whom."""
+    rows = [row for row in facts.rows(model_queries.LAST) if row["matched_count"]]
+    if not rows:
+        return []
+    residual = max((row["residual_ns"] or 0 for row in clocks), default=0)
+    total = sum(row["last_count"] for row in rows)
+    clear = sum(row["clear_last_count"] for row in rows)
+    top = rows[0]
+    said = [
+        Statement(
+            f"Of {plural(total, 'matched collective')}, {clear:,} have a last rank beyond the "
+            f"clock residual of {value(residual, 'ns')}: rank {top['rank']} in "
+            f"{top['clear_last_count']:,}"
+            + (
+                "; that is its share, so nobody stands out."
+                if top["clear_last_count"] * len(rows) <= _OFTEN * max(clear, 1)
+                else "."
+            ),
+            "arrivals",
+        )
+    ]
+    unmatched = sum(row["op_count"] - row["matched_count"] for row in rows)
+    if unmatched:
+        said.append(
+            Statement(
+                f"{plural(unmatched, 'collective operation')} could not be matched on all ranks "
+                "and counted for nothing here.",
+                "arrivals",
+            )
+        )
+    return said + (gap_verdict.skew(facts, limit=8) if facts.model.has_classes else [])
+
+
+def _across(facts: Facts, clocks: list[Row]) -> list[Table]:
+    """Tables that compare instants of ranks."""
+    found = []
+    arrivals = facts.rows(model_queries.ARRIVALS)
+    if arrivals:
+        found.append(
+            table(
+                "arrivals",
+                "Who came last, who waited",
+                "Collectives matched across ranks, on one clock. Waited: from the own start to "
+                "the last arrival; jitter: own duration less the shortest one. Both are work "
+                "volume.",
+                "arrivals",
+                model_queries.ARRIVALS,
+                arrivals,
+                (
+                    Column("rank", "rank", "id"),
+                    Column("type", "type", "code"),
+                    Column("process_group", "process group"),
+                    Column("op_count", "ops", "count"),
+                    Column("matched_count", "matched", "count"),
+                    Column("last_count", "came last", "count"),
+                    Column("clear_last_count", "beyond residual", "count"),
+                    Column("median_transfer_ns", "transfer, median", "ns"),
+                    Column("wait_ns", "waited", "ns"),
+                    Column("jitter_wait_ns", "jitter", "ns"),
+                ),
+            )
+        )
+    found.append(
+        table(
+            "clocks",
+            "Clocks of the ranks",
+            "What is added to a rank's times to compare ranks, and how far its collectives end "
+            "from those of the others (5th to 95th percentile). Below the residual a difference "
+            "is not resolved.",
+            "clock",
+            f"{model_queries.CLOCKS}\nLIMIT {HEAT_RANKS}",
+            clocks[:HEAT_RANKS],
+            (
+                Column("rank", "rank", "id"),
+                Column("method", "from"),
+                Column("offset_ns", "offset", "ns"),
+                Column("residual_p5_ns", "p5", "ns"),
+                Column("residual_p95_ns", "p95", "ns"),
+                Column("residual_ns", "residual", "ns"),
+                Column("match_count", "matched", "count"),
+            ),
+            is_open=len(clocks) <= 8,
+        )
+    )
+    return found
 
 
 def _spread(facts: Facts) -> list[Statement]:
@@ -61,9 +160,9 @@ def _spread(facts: Facts) -> list[Statement]:
     by_compute = sorted(facts.summary, key=lambda row: (row["compute_ns"], row["rank"]))
     said = [
         Statement(
-            f"{facts.usual.capitalize()}s last from {value(by_step[0]['step_ns'], 'ns')} (rank "
+            f"A rank's {facts.usual} lasts from {value(by_step[0]['step_ns'], 'ns')} (rank "
             f"{by_step[0]['rank']}) to {value(by_step[-1]['step_ns'], 'ns')} (rank "
-            f"{by_step[-1]['rank']}); compute in them from "
+            f"{by_step[-1]['rank']}); compute in it from "
             f"{value(by_compute[0]['compute_ns'], 'ns')} (rank {by_compute[0]['rank']}) to "
             f"{value(by_compute[-1]['compute_ns'], 'ns')} (rank {by_compute[-1]['rank']}).",
             "ranks",
@@ -116,7 +215,7 @@ def _heat(facts: Facts) -> tuple[Figure, ...]:
 def _rank_table(facts: Facts) -> Table:
     columns = (
         Column("rank", "rank", "id"),
-        Column("median_step_id", "median step", "id"),
+        Column("median_step_id", "step", "id"),
         *(
             Column(name, label, "ns")
             for name, label in zip(
@@ -148,7 +247,7 @@ def _rank_table(facts: Facts) -> Table:
         f"{facts.usual.capitalize()} of each rank (n, smallest to largest); longest without "
         "compute first.",
         "ranks",
-        queries.summary(facts.projection),
+        facts.summary_query,
         rows,
         columns,
         row_ids=tuple(f"rank-{row['rank']}" for row in facts.summary),

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapscope.report.document import Opportunity, Quantity, Statement, Verdict
+from gapscope.report import gap_verdict
+from gapscope.report.document import Opportunity, Part, Quantity, Statement, Verdict
 from gapscope.report.facts import THRESHOLD, quantity
 from gapscope.report.quality import concerns
 from gapscope.units import interval, plural, value
 
 if TYPE_CHECKING:
     from gapscope.report.facts import Facts, Row
-
-NO_BOUND = Statement(
-    "No lower bound yet: this version has no dependency model; what follows is the three-way "
-    "split, which cannot see queue serialization.",
-    "no-bound",
-)
 
 _LABELS = {
     "launch_starved": "launch-starved",
@@ -64,6 +59,14 @@ def blocking_bound(facts: Facts) -> tuple[str, str]:
     )
 
 
+def _has_unjoined(facts: Facts) -> bool:
+    """Whether ops without a known launch hide launch-starved time."""
+    return any(
+        row["check_name"] == "launch_join" and row["status"] != "ok" and concerns(facts, row)
+        for row in facts.quality
+    )
+
+
 def is_copy_bound(facts: Facts) -> bool:
     """Whether copies take most of the window and more of it than compute."""
     focus = facts.focus
@@ -96,27 +99,49 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
     if refusal is not None or facts.focus is None or facts.window is None:
         return _withheld(refusal or Statement("No verdict: no budget exists.", "capture"))
     focus = facts.focus
+    known = facts.model
     parts = {name: quantity(focus, name) for name in _LABELS}
+    bound, why = blocking_bound(facts)
+    least = {"blocking"} if bound == "lower" else set()
+    if _has_unjoined(facts):
+        least.add("launch_starved")
     split = ", ".join(
-        f"{label} {value(parts[name].value, 'ns')}" for name, label in _LABELS.items()
+        f"{label} {'at least ' if name in least else ''}{value(parts[name].value, 'ns')}"
+        for name, label in _LABELS.items()
     )
     share = value(focus["compute_share"], "share")
-    step = quantity(focus, "step")
+    step = known.amount("observed") if known.has_bound else quantity(focus, "step")
     window = "A step takes" if facts.projection == "device" else "The whole capture lasts"
     if facts.is_inferred:
         window = "A recurring period, taken for a step, lasts"
+    absent = f"and is absent {value(focus['compute_absent_ns'], 'ns')}: {split}."
     headline = Statement(
-        f"{window} {text(step)} on rank {focus['rank']}; compute runs {share} of it and is absent "
-        f"{value(focus['compute_absent_ns'], 'ns')}: {split}.",
+        f"{window} {text(step)} on rank {focus['rank']}; compute runs {share} of it {absent}",
         "split",
     )
-    bound, why = blocking_bound(facts)
     says_bound = focus["blocking_ns"] or bound == "lower"
     bounded = [Statement(why, "bound-of-blocking")] if says_bound else []
-    return Verdict(
-        is_withheld=False,
-        headline=headline,
-        statements=(
+    tiles = (
+        Part("compute", "compute", quantity(focus, "compute")),
+        *(Part(label, name, parts[name]) for name, label in _LABELS.items()),
+    )
+    if known.has_bound:
+        headline = gap_verdict.headline(facts)
+        tiles = gap_verdict.parts(facts)
+        said = [
+            *gap_verdict.statements(facts),
+            _basis(facts),
+            *_anchor(facts),
+            Statement(
+                f"By recorded launches and waits alone, compute runs {share} of the step {absent}",
+                "split",
+            ),
+            *_copy_bound(facts, copies),
+            *communication(focus),
+            *(bounded if known.is_provisional else []),
+        ]
+    else:
+        said = [
             _basis(facts),
             *_anchor(facts),
             *_worst_rank(facts),
@@ -124,9 +149,11 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
             *_findings(opportunities, facts),
             *communication(focus),
             *bounded,
-            *_shared(facts),
-            *_caveats(facts),
-        ),
+        ]
+    return Verdict(
+        is_withheld=False,
+        headline=headline,
+        statements=(*said, *_shared(facts), *_caveats(facts)),
         window=facts.projection,
         rank=focus["rank"],
         step_id=facts.at.step_id,
@@ -137,6 +164,11 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
         stalled=parts["stalled"],
         tail=parts["tail"],
         blocking_bound=bound,
+        t_lb=known.amount("t_lb") if known.has_bound else None,
+        gap=known.amount("gap") if known.has_bound else None,
+        gap_share=known.run["gap_share"] if known.has_bound else None,
+        is_provisional=known.is_provisional,
+        parts=tiles,
     )
 
 
@@ -201,7 +233,8 @@ def _basis(facts: Facts) -> Statement:
     if facts.projection == "device":
         return Statement(
             f"Device time, {_counted(facts)}. The parts are those of step "
-            f"{facts.at.step_id}, the median one, and sum to it exactly.",
+            f"{facts.at.step_id}, {'a long one' if facts.model.is_uneven else 'the median one'}, "
+            "and sum to it exactly.",
             "window",
         )
     if facts.steps:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +41,9 @@ PARQUET_OPTIONS = (
     "DICTIONARY_SIZE_LIMIT 1000"
 )
 
+# DuckDB often expects few rows behind a filter: an ASOF join then compares all pairs of rows.
+SORTED_ASOF = "SET asof_loop_join_threshold = 0"
+
 # Characters that DuckDB's globs take for patterns, and how one stands for itself.
 _PATTERN, _LITERAL = "([*?[])", r"[\1]"
 _RANK_OF_FILE = "regexp_extract(filename, '[/\\\\]rank=(-?[0-9]+)[/\\\\][^/\\\\]*$', 1)::BIGINT"
@@ -66,69 +70,89 @@ def run_level(view: View, views: dict[str, View]) -> bool:
     return any(run_level(views[name], views) for name in view.depends_on if name in views)
 
 
-def create(
-    run_directory: Path,
-    final_location: Path,
-    options: dict[str, str],
-    audits: list[tuple[int, str, str, int]],
-    notes: list[IngestNote],
-    threads: int,
-    memory_limit: str | None,
-) -> None:
-    """Write `run.duckdb` over the finished Parquet of all ranks.
+def define(run_directory: Path, final_location: Path) -> None:
+    """Begin `run.duckdb`: every table and view with its comments, no rows.
 
-    `final_location` is where the directory will stand: views resolve their files against the
-    variable `gapscope_run`, or else against that path.
+    Needs no capture, so an ingest does it while it still reads. The views are bound to empty
+    Parquet files of the right columns. `final_location` is where the directory will stand: views
+    resolve their files against the variable `gapscope_run`, or else against that path.
     """
     import duckdb
 
     con = duckdb.connect()
-    at = "the tables"
     try:
-        configure(con, threads, memory_limit, run_directory / "spill")
-        database = quoted(run_directory / "run.duckdb")
-        con.execute(f"ATTACH {database} AS run (STORAGE_VERSION '{STORAGE_VERSION}')")
-        con.execute("USE run")
-        con.execute(f"SET VARIABLE gapscope_run = {quoted(run_directory)}")
+        configure(con, 1, None, run_directory / "spill")
+        _attach(con, run_directory)
+        skeleton = run_directory / "skeleton"
+        _write_skeleton(con, skeleton)
+        con.execute(f"SET VARIABLE gapscope_run = {quoted(skeleton)}")
         # One transaction: hundreds of statements, one write to disk.
         con.execute("BEGIN")
         con.execute("CREATE SCHEMA v1")
         con.execute(RUN_OPTION)
         con.execute(_AUDIT_RESULT)
         con.execute(INGEST_NOTE)
+        for table in TABLES.values():
+            _install_table(con, table, final_location)
+        for table in RESULT_TABLES.values():
+            _install_result(con, table)
+        for view in all_views():
+            if view.materialise == "rank":
+                _install_derived(con, view, final_location)
+            elif view.materialise == "run":
+                con.execute(f"CREATE TABLE {view.name} AS {view.query} WITH NO DATA")
+            else:
+                install(con, view)
+            comment(con, view, "TABLE" if view.materialise == "run" else "VIEW")
+        named = [*TABLES, *RESULT_TABLES, *RUN_TABLES]
+        for name in [*named, *(view.short_name for view in all_views())]:
+            con.execute(f'CREATE VIEW main."{name}" AS FROM {SQL_VERSION}."{name}"')
+        con.execute("COMMIT")
+        con.execute("USE memory")
+        con.execute("DETACH run")
+        shutil.rmtree(skeleton)
+    finally:
+        con.close()
+
+
+def fill(
+    run_directory: Path,
+    options: dict[str, str],
+    audits: list[tuple[int, str, str, int]],
+    notes: list[IngestNote],
+    threads: int,
+    memory_limit: str | None,
+) -> None:
+    """End the `run.duckdb` that `define` began, over the finished Parquet of all ranks."""
+    import duckdb
+
+    con = duckdb.connect()
+    at = "the tables"
+    try:
+        configure(con, threads, memory_limit, run_directory / "spill")
+        _attach(con, run_directory)
+        con.execute("BEGIN")
+        con.execute(f"SET VARIABLE gapscope_run = {quoted(run_directory)}")
         con.executemany("INSERT INTO v1.run_option VALUES (?, ?)", [*options.items(), ("", "")])
         con.execute("DELETE FROM v1.run_option WHERE name = ''")
         if notes:
             con.executemany("INSERT INTO v1.ingest_note VALUES (?, ?, ?, ?)", notes)
         if audits:
             con.executemany("INSERT INTO v1.audit_result VALUES (?, ?, ?, ?)", audits)
-        for table in TABLES.values():
-            _install_table(con, table, final_location)
-        for table in RESULT_TABLES.values():
-            _install_result(con, table)
+        for name in NATIVE_TABLES:
+            query = _table_query(TABLES[name], run_directory)
+            con.execute(f'INSERT INTO v1."{name}" {query}')
         views = {view.name: view for view in all_views()}
         for view in all_views():
             at = view.name
-            if view.materialise == "rank":
-                _install_derived(con, view, final_location)
-            elif view.materialise == "run":
-                con.execute(f"CREATE TABLE {view.name} AS {view.query}")
-            else:
-                install(con, view)
+            if view.materialise == "run":
+                con.execute(f"INSERT INTO {view.name} {view.query}")
             if run_level(view, views):
                 results = [
                     (None, audit, view.name, count(con, sql)) for audit, sql in view.audits.items()
                 ]
                 if results:
                     con.executemany("INSERT INTO v1.audit_result VALUES (?, ?, ?, ?)", results)
-            comment(con, view, "TABLE" if view.materialise == "run" else "VIEW")
-        for name in [
-            *TABLES,
-            *RESULT_TABLES,
-            *RUN_TABLES,
-            *(view.short_name for view in all_views()),
-        ]:
-            con.execute(f'CREATE VIEW main."{name}" AS FROM {SQL_VERSION}."{name}"')
         con.execute("COMMIT")
         con.execute("USE memory")
         con.execute("DETACH run")
@@ -148,13 +172,33 @@ def opened(
     con = duckdb.connect()
     try:
         configure(con, threads, memory_limit, run_directory / "spill")
-        database = quoted(run_directory / "run.duckdb")
-        con.execute(f"ATTACH {database} AS run (STORAGE_VERSION '{STORAGE_VERSION}')")
-        con.execute("USE run")
+        _attach(con, run_directory)
         con.execute(f"SET VARIABLE gapscope_run = {quoted(run_directory)}")
         yield con
     finally:
         con.close()
+
+
+def _attach(con: duckdb.DuckDBPyConnection, run_directory: Path) -> None:
+    database = quoted(run_directory / "run.duckdb")
+    con.execute(f"ATTACH {database} AS run (STORAGE_VERSION '{STORAGE_VERSION}')")
+    con.execute("USE run")
+
+
+def _write_skeleton(con: duckdb.DuckDBPyConnection, directory: Path) -> None:
+    """Parquet files without rows, one a table or view that will have some."""
+    files = [("data", table.name, table.columns) for table in TABLES.values()]
+    files += [
+        ("derived", view.short_name, view.columns)
+        for view in all_views()
+        if view.materialise == "rank"
+    ]
+    for kind, name, its_columns in files:
+        target = directory / kind / name / "rank=0"
+        target.mkdir(parents=True)
+        nulls = ", ".join(f'NULL::{c.type} AS "{c.name}"' for c in its_columns if c.name != "rank")
+        file = quoted(target / "data.parquet")
+        con.execute(f"COPY (SELECT {nulls} LIMIT 0) TO {file} (FORMAT parquet)")
 
 
 def relink(run_directory: Path) -> None:
@@ -188,6 +232,7 @@ def configure(
 ) -> None:
     """Limits of one connection; it spills into the unfinished run, which failure removes."""
     con.execute(f"SET threads = {threads}")
+    con.execute(SORTED_ASOF)
     con.execute(f"SET temp_directory = {quoted(spill)}")
     # Nothing is ever downloaded: users sit behind firewalls.
     con.execute("SET autoinstall_known_extensions = false")
@@ -200,8 +245,7 @@ def configure(
 
 def _install_table(con: duckdb.DuckDBPyConnection, table: Table, location: Path) -> None:
     kind = "TABLE" if table.name in NATIVE_TABLES else "VIEW"
-    source = _parquet("data", table.name, location)
-    query = f"SELECT {_RANK_OF_FILE} AS rank, {columns(table)} FROM {source}"
+    query = _table_query(table, location)
     con.execute(f'CREATE OR REPLACE {kind} v1."{table.name}" AS {query}')
     _describe(con, table, kind)
 
@@ -221,6 +265,11 @@ def _describe(con: duckdb.DuckDBPyConnection, table: Table, kind: str) -> None:
         meaning = (column.doc + unit).replace("'", "''")
         statements.append(f'COMMENT ON COLUMN v1."{table.name}"."{column.name}" IS \'{meaning}\'')
     con.execute("; ".join(statements))
+
+
+def _table_query(table: Table, location: Path) -> str:
+    source = _parquet("data", table.name, location)
+    return f"SELECT {_RANK_OF_FILE} AS rank, {columns(table)} FROM {source}"
 
 
 def _install_derived(con: duckdb.DuckDBPyConnection, view: View, location: Path) -> None:

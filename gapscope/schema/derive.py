@@ -42,9 +42,11 @@ def derive_rank(
     """
     import duckdb
 
+    relation = "VIEW"
     files = (run_directory / "data").glob(f"*/rank={rank}/*.parquet")
     if sum(file.stat().st_size for file in files) < SMALL_RANK_BYTES:
         threads = 1
+        relation = "TABLE"
     con = duckdb.connect()
     try:
         configure(con, threads, memory_limit, run_directory / "spill")
@@ -54,13 +56,13 @@ def derive_rank(
         for table in TABLES.values():
             path = exactly(run_directory / "data" / table.name / f"rank={rank}", "*.parquet")
             con.execute(
-                f'CREATE VIEW v1."{table.name}" AS SELECT {rank}::BIGINT AS rank, '
+                f'CREATE {relation} v1."{table.name}" AS SELECT {rank}::BIGINT AS rank, '
                 f"{columns(table)} FROM read_parquet({path}, hive_partitioning = false)"
             )
         views = {view.name: view for view in all_views()}
         of_rank = [view for view in all_views() if not run_level(view, views)]
         for view in of_rank:
-            _derive_view(con, view, run_directory, rank)
+            _derive_view(con, view, run_directory, rank, relation)
         return [
             (rank, audit, view.name, count(con, sql))
             for view in of_rank
@@ -71,7 +73,7 @@ def derive_rank(
 
 
 def _derive_view(
-    con: duckdb.DuckDBPyConnection, view: View, run_directory: Path, rank: int
+    con: duckdb.DuckDBPyConnection, view: View, run_directory: Path, rank: int, relation: str
 ) -> None:
     import duckdb
 
@@ -89,10 +91,9 @@ def _derive_view(
                 for c in view.columns
             )
             source = exactly(target, "data.parquet")
-            install(
-                con,
-                view,
-                f"SELECT {names} FROM read_parquet({source}, hive_partitioning = false)",
+            con.execute(
+                f"CREATE {relation} {view.name} AS "
+                f"SELECT {names} FROM read_parquet({source}, hive_partitioning = false)"
             )
         else:
             install(con, view)

@@ -101,6 +101,7 @@ _TABLES = (
         plus_one_ns    BIGINT  ns With one more buffer of each kind.
         free_engine_ns BIGINT  ns Without an order of the compute engine.
         free_link_ns   BIGINT  ns Without an order of the communicators.
+        shortest_ns    BIGINT  ns With every transfer as long as its shortest participant.
         engine_ns      BIGINT  ns Work of the compute engine alone.
         link_ns        BIGINT  ns Transfers of the busiest communicator alone.
         """,
@@ -123,22 +124,24 @@ _TABLES = (
     ),
     table_of(
         "hardware_queue",
-        "streams",
+        "streams, first_step_id",
         "Streams that were found to share an in-order hardware queue (rule Q1).",
         """
         streams          VARCHAR -  Streams of the lowest rank, with what runs on them.
         until            VARCHAR -  What frees the queue: start or end of the op before.
         instance_count   BIGINT  -  Ops that started late, and just with the op that held them.
         counter_examples BIGINT  -  Ops that started although the rule would have held them.
+        first_step_id    BIGINT  -  First of the steps that ran the same program, for which this holds.
         """,
     ),
     table_of(
         "launch_floor",
-        "kind",
+        "kind, first_step_id",
         "What a start costs after everything it waits for.",
         """
         kind           VARCHAR -  same_stream, cross_stream, after_copy, issue: p95, at most 30 us; replay: median of one stream.
         floor_ns       BIGINT  ns The floor.
+        first_step_id  BIGINT  -  First of the steps that ran the same program, for which this holds.
         """,
     ),
 )

@@ -69,8 +69,8 @@ class Order:
     last_dispatch: dict[int, int]
 
 
-def order(program: Program, placement: Placement) -> Order:
-    """Work out the order of one step's program."""
+def order(program: Program, placement: Placement, *, is_exact: bool = False) -> Order:
+    """Work out the order of one step's program; `is_exact` leaves coarse waits out."""
     streams = placement.streams
     last = {stream: ~stream for stream in STREAMS}
     dispatched = dict(last)
@@ -97,7 +97,7 @@ def order(program: Program, placement: Placement) -> Order:
             recorded[item.number] = own | pending[stream]
         elif item.what == WAIT:
             # The order stream adds nothing to what `communicator` says.
-            if stream != ORDER:
+            if stream != ORDER and not (is_exact and item.is_coarse):
                 pending[stream] |= {one for one in recorded[item.number] if not _on(one, stream)}
                 pending[stream] -= {last[stream]}
         elif item.what == LAUNCH:

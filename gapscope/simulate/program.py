@@ -58,6 +58,8 @@ class Item:
     # LAUNCH: number of the op. RECORD, WAIT: number of the event within the step.
     number: int = -1
     stream: int = -1
+    # WAIT: torch waits for a whole stream where no data and no buffer asks for it.
+    is_coarse: bool = False
 
 
 @dataclass
@@ -97,12 +99,14 @@ class _Issue:
         self.program.items.append(item)
         return event
 
-    def wait(self, stream: int, event: int) -> None:
-        item = Item(WAIT, self.thread, GAP_NONE, number=event, stream=stream)
+    def wait(self, stream: int, event: int, *, is_coarse: bool = False) -> None:
+        item = Item(
+            *(WAIT, self.thread, GAP_NONE), number=event, stream=stream, is_coarse=is_coarse
+        )
         self.program.items.append(item)
 
-    def wait_stream(self, stream: int, other: int) -> None:
-        self.wait(stream, self.record(other))
+    def wait_stream(self, stream: int, other: int, *, is_coarse: bool = False) -> None:
+        self.wait(stream, self.record(other), is_coarse=is_coarse)
 
     def segment(
         self, what: Kernels, total_ms: float, node: str, repeat: int = 1, block: int | None = None
@@ -160,6 +164,7 @@ class _Hooks(_Issue):
         self.copied_out: int | None = None
         self.scattered: int | None = None
         self.accumulates = False
+        self.micro_batch = 0
 
     # -- groups ------------------------------------------------------------------------------
 
@@ -274,8 +279,10 @@ class _Hooks(_Issue):
     def forward(self) -> None:
         with self.range("forward"):
             with self.range("FSDP::root_pre_forward"):
-                self.wait_stream(COPY_IN, COMPUTE)
-                self.wait_stream(GATHER, COMPUTE)
+                # Meant for the optimizer: a later micro-batch would not have to wait.
+                is_later = self.micro_batch > 0
+                self.wait_stream(COPY_IN, COMPUTE, is_coarse=is_later)
+                self.wait_stream(GATHER, COMPUTE, is_coarse=is_later)
                 with self.range("FSDP::inputs_to_device"):
                     pass
             with self.range("FSDP::cast_forward_inputs"):
@@ -352,18 +359,21 @@ class _Hooks(_Issue):
             self.unshard(target, backward=True)
 
     def _finalize(self) -> None:
+        """Only the optimizer needs what was reduced."""
+        is_early = self.micro_batch < self.model.micro_batches - 1
         groups = [*([self.root] if self.root is not None else []), *self.blocks]
         for group in groups:
             if group.reduced is not None:
-                self.wait(COMPUTE, group.reduced)
+                self.wait(COMPUTE, group.reduced, is_coarse=is_early)
                 group.reduced = None
         if self.scattered is not None:
-            self.wait(COMPUTE, self.scattered)
+            self.wait(COMPUTE, self.scattered, is_coarse=is_early)
             self.scattered = None
 
     def step(self, *, sync: bool) -> Program:
         self.syncs_every = self.model.gradient_sync == "every"
         for number in range(self.model.micro_batches):
+            self.micro_batch = number
             self.accumulates = number > 0
             self.syncs = self.syncs_every or number == self.model.micro_batches - 1
             self.forward()

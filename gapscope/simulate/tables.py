@@ -36,13 +36,13 @@ _COLUMNS = {
         injected_class   VARCHAR R1, R2, R3, H1, H2 or none.
         place            VARCHAR What was done: the place of the injection.
         is_injected_here BOOLEAN It happens on this rank and in this step.
-        expected_class   VARCHAR What it shows as here: R3 where another rank is late.
+        expected_class   VARCHAR What it shows as here: R3 where another rank is late, H2 where it computes longer.
         injected_ns      BIGINT  observed_ns less the length of the step without this injection.
         observed_ns      BIGINT  Length of the step in the device projection.
         clean_step_ns    BIGINT  The same with nothing injected and the same random numbers.
         compute_ns       BIGINT  Time of compute kernels in it.
         clean_compute_ns BIGINT  The same with nothing injected.
-        ideal_step_ns    BIGINT  Same lengths of all ops, but all ranks start at once with all issued, no queue is shared, starting costs nothing.
+        ideal_step_ns    BIGINT  Same lengths of all ops, but all ranks start at once with all issued, no queue is shared, no wait is coarser than data and buffers need, starting costs nothing.
     """,  # noqa: E501
     PIECE: """
         rank             BIGINT  Global rank.

@@ -72,8 +72,8 @@ def train(
     placement = _placement(spec, injections)
     program = build(spec)
     ordered = order(program, placement)
-    # The shortest step knows neither shared queues nor merged streams.
-    free = order(program, Placement(OWN_STREAMS, "none"))
+    # The shortest step knows neither shared queues nor merged streams nor coarse waits.
+    free = order(program, Placement(OWN_STREAMS, "none"), is_exact=True)
     is_compute = np.array([op.work == "compute" for op in program.ops])
     state = State.begin(spec.ranks)
     reached = np.zeros(spec.ranks)
@@ -100,13 +100,16 @@ def train(
 
 
 def expected_class(one: Injection, rank: int, step: int, ranks: int) -> str | None:
-    """The class that an injection shows as on a rank: whoever waits for a late one has R3."""
+    """The class that an injection shows as on a rank: whoever waits for a late one has R3.
+
+    Who waits for one that computes longer has H2: no launch, order or start in time mends that.
+    """
     if one.steps and step not in one.steps:
         return None
     if one.gap_class not in ("R1", "R3"):
         return one.gap_class
     if not one.happens(rank, step) and ranks > 1:
-        return "R3"
+        return "H2" if one.place == "compute" else "R3"
     return "compute" if one.place == "compute" else "R1"
 
 

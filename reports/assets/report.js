@@ -67,10 +67,11 @@
 
   function waterfall(data) {
     const scaled = (ns) => ns / data.divisor;
-    const labels = data.bars.map((bar) => bar.label);
+    // Words below each other: slanted labels would be cut.
+    const labels = data.bars.map((bar) => plain(bar.label).split(" ").join("<br>"));
     const hover = data.bars.map((bar) => `${bar.label}: ${bar.text}, ${bar.share}`);
     return {
-      height: 320,
+      height: labels.length > 8 ? 380 : 320,
       traces: [
         { type: "bar", x: labels, y: data.bars.map((b) => scaled(b.base)), marker: { color: "rgba(0,0,0,0)" }, hoverinfo: "skip" },
         {
@@ -80,24 +81,32 @@
         },
       ],
       layout: layout({
-        barmode: "stack", margin: { l: 60, r: 10, t: 24, b: 40 },
-        xaxis: { fixedrange: true }, yaxis: { title: { text: data.unit }, gridcolor: faint, rangemode: "tozero" },
+        barmode: "stack", margin: { l: 60, r: 10, t: 24, b: labels.length > 8 ? 62 : 40 },
+        xaxis: { fixedrange: true, tickangle: 0 }, yaxis: { title: { text: data.unit }, gridcolor: faint, rangemode: "tozero" },
       }),
     };
   }
 
-  function gantt(data) {
+  function gantt(data, width) {
     const scaled = (ns) => ns / data.divisor;
     const traces = data.classes.map((entry, index) => {
       const marks = data.marks.filter((mark) => mark[1] === index);
+      const labels = data.marks.flatMap((mark, place) => {
+        const label = data.labels[place] || "";
+        const fits = (mark[4] / data.window) * (width - 124) > 6.5 * label.length + 6;
+        return mark[1] === index ? [fits ? label : ""] : [];
+      });
       return {
         type: "bar", orientation: "h", name: entry.label, width: 0.78,
         y: marks.map((m) => data.rows.length - 1 - m[0]), base: marks.map((m) => scaled(m[3])), x: marks.map((m) => scaled(m[4])),
         // Opaque bars below a pixel would be widened to one, and many of them would fill the row.
         marker: { color: `${entry.color}fd`, line: { width: 0 } }, hoverinfo: "text",
+        text: labels.map(plain), textposition: "inside", insidetextanchor: "start", constraintext: "none", textangle: 0,
+        insidetextfont: { color: "#ffffff", size: 11 },
         hovertext: marks.map((m) => {
           const many = m[5] > 1 ? `<br>${m[5]} items, together ${time(m[6])}; longest:` : "";
-          return `<b>${plain(entry.label)}</b>, ${plain(data.rows[m[0]])}<br>${time(m[3])} to ${time(m[3] + m[4])} (${time(m[4])})${many}<br>${wrapped(data.names[m[2]])}`;
+          const node = data.nodes[m[7]] ? `<br>${plain(data.nodes[m[7]])}` : "";
+          return `<b>${plain(entry.label)}</b>, ${plain(data.rows[m[0]])}<br>${time(m[3])} to ${time(m[3] + m[4])} (${time(m[4])})${many}${node}<br>${wrapped(data.names[m[2]])}`;
         }),
       };
     });
@@ -139,11 +148,11 @@
     const colors = matchMedia("(prefers-color-scheme: dark)");
     const ink = () => getComputedStyle(document.documentElement).getPropertyValue("--fg").trim();
     const draw = (data, figure) => {
-      // Six bars beside each other need room; the static ones lie below each other.
-      if (data.kind === "waterfall" && figure.clientWidth < 560) return undefined;
-      const made = makers[data.kind](data);
+      // Bars beside each other need room; the static ones lie below each other.
+      if (data.kind === "waterfall" && figure.clientWidth < 95 * Math.min(data.bars.length, 9)) return undefined;
+      const made = makers[data.kind](data, figure.clientWidth);
       const box = document.createElement("div");
-      box.className = "chart";
+      box.className = `chart ${data.kind}-chart`;
       box.setAttribute("role", "img");
       box.setAttribute("aria-label", figure.querySelector("figcaption, caption").textContent);
       figure.prepend(box);

@@ -1,7 +1,7 @@
 -- view:       v1.range_segment
--- purpose:    Innermost open range of a thread from each instant at which it changes.
+-- purpose:    Innermost open range of a thread from each instant at which it changes, of ranges that hold a CUDA call.
 -- grain:      rank, layer, tid, at_ns
--- depends-on: v1.range, v1.name
+-- depends-on: v1.call_range, v1.name
 -- materialise: no
 -- since:      1
 -- columns:
@@ -26,7 +26,7 @@ WITH nested AS (
             OR (r.kind = 'push_pop' AND r.external_id IS NULL)
             OR n.name LIKE 'FSDP::%'
         ) AS is_annotation
-    FROM v1.range AS r
+    FROM v1.call_range AS r
     INNER JOIN v1.name AS n ON r.rank = n.rank AND r.name_id = n.name_id
     WHERE
         r.kind IN ('push_pop', 'user_annotation', 'cpu_op')

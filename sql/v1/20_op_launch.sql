@@ -1,7 +1,7 @@
 -- view:       v1.op_launch
 -- purpose:    Device ops that count, with the launching call, the ranges open there and the op before on the stream.
 -- grain:      rank, op_id
--- depends-on: v1.gpu_op, v1.api_call, v1.range_segment, v1.range, v1.name
+-- depends-on: v1.gpu_op, v1.api_call, v1.range_segment, v1.call_range, v1.name
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -53,7 +53,7 @@ launch AS (
         min(a.start_ns) AS start_ns,
         max(a.end_ns) AS end_ns
     FROM v1.api_call AS a
-    WHERE a.correlation_id IS NOT NULL
+    SEMI JOIN v1.gpu_op AS g ON a.rank = g.rank AND a.correlation_id = g.correlation_id
     GROUP BY a.rank, a.process_id, a.correlation_id
 ),
 
@@ -84,7 +84,7 @@ annotated AS (
         r.rank,
         r.range_id,
         CASE WHEN s.open_until_ns > r.start_ns THEN s.range_id END AS annotation_id
-    FROM v1.range AS r
+    FROM v1.call_range AS r
     ASOF INNER JOIN annotation_segment AS s
         ON r.rank = s.rank AND r.tid = s.tid AND r.start_ns >= s.at_ns
 ),
@@ -99,7 +99,7 @@ annotation AS (
             n.name LIKE 'FSDP::all_gather%' OR n.name LIKE 'FSDP::post_backward_reduce%', FALSE
         ) AS is_packing
     FROM annotated AS a
-    INNER JOIN v1.range AS r ON a.rank = r.rank AND a.annotation_id = r.range_id
+    INNER JOIN v1.call_range AS r ON a.rank = r.rank AND a.annotation_id = r.range_id
     LEFT JOIN v1.name AS n ON r.rank = n.rank AND r.name_id = n.name_id
 )
 

@@ -2,7 +2,7 @@
 -- purpose:    What each stream did: union of its busy time and work volume by class.
 -- grain:      rank, stream
 -- depends-on: v1.device_op, v1.stream
--- materialise: rank
+-- materialise: no
 -- since:      1
 -- columns:
 --   rank             BIGINT   -  Global rank.

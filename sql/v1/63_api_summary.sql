@@ -2,7 +2,7 @@
 -- purpose:    CUDA API calls by function and thread.
 -- grain:      rank, tid, name
 -- depends-on: v1.api_call, v1.name
--- materialise: rank
+-- materialise: no
 -- since:      1
 -- columns:
 --   rank         BIGINT   -  Global rank.

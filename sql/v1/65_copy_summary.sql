@@ -2,7 +2,7 @@
 -- purpose:    Copies and memsets by direction and memory kinds, with the rate they reached.
 -- grain:      rank, kind, copy_kind, src_memory, dst_memory
 -- depends-on: v1.op
--- materialise: rank
+-- materialise: no
 -- since:      1
 -- columns:
 --   rank          BIGINT   -    Global rank.

@@ -2,7 +2,7 @@
 -- purpose:    Ranges by text: how often, how long on the host, how much device work they launched.
 -- grain:      rank, kind, domain, name
 -- depends-on: v1.range, v1.name, v1.op
--- materialise: rank
+-- materialise: no
 -- since:      1
 -- columns:
 --   rank          BIGINT   -  Global rank.

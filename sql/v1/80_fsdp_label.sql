@@ -14,18 +14,26 @@
 --   end_ns        BIGINT   ns End; NULL where the range was still open.
 CREATE OR REPLACE VIEW v1.fsdp_label AS
 -- torch writes `FSDP::<verb> (<fqn>)`, `FSDP::<verb> for <fqn>` for prefetches, the bare verb for the root, and from
--- 2.12 a suffix ` [pg=N]` where a module has several groups.
-WITH said AS (
+-- 2.12 a suffix ` [pg=N]` where a module has several groups. `emit_nvtx` adds numbers of the op behind.
+WITH written AS (
+    SELECT
+        rank,
+        name_id,
+        regexp_replace(name, '(, (seq|op_id|sizes|input_op_ids) = [^()]*)+$', '') AS name
+    FROM v1.name
+),
+
+said AS (
     SELECT
         n.rank,
         n.name_id,
         regexp_extract(n.name, '^FSDP::([a-z_]+)', 1) AS verb,
         coalesce(
-            nullif(regexp_extract(n.name, '^FSDP::[a-z_]+ \((.*)\)( \[pg=\d+\])?$', 1), ''),
-            nullif(regexp_extract(n.name, '^FSDP::[a-z_]+ for (.*?)( \[pg=\d+\])?$', 1), ''),
+            nullif(regexp_extract(n.name, '(?s)^FSDP::[a-z_]+ \((.*)\)( \[pg=\d+\])?$', 1), ''),
+            nullif(regexp_extract(n.name, '(?s)^FSDP::[a-z_]+ for (.*?)( \[pg=\d+\])?$', 1), ''),
             ''
         ) AS unit
-    FROM v1.name AS n
+    FROM written AS n
     WHERE n.name LIKE 'FSDP::%'
     UNION ALL
     SELECT
@@ -33,7 +41,7 @@ WITH said AS (
         n.name_id,
         'optimizer' AS verb,
         '' AS unit
-    FROM v1.name AS n
+    FROM written AS n
     WHERE n.name LIKE 'Optimizer.step#%' OR n.name LIKE 'Optimizer.zero\_grad#%' ESCAPE '\'
 )
 

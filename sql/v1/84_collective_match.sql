@@ -1,7 +1,7 @@
 -- view:       v1.collective_match
 -- purpose:    Collective operations of all ranks put together: same group, same number, same kind of message.
 -- grain:      rank, op_id
--- depends-on: v1.collective_op
+-- depends-on: v1.collective_op, v1.step_window
 -- materialise: run
 -- since:      1
 -- columns:
@@ -10,11 +10,11 @@
 --   step_id        BIGINT   -  Step; NULL outside of steps.
 --   group_name     VARCHAR  -  Process group.
 --   group_ranks    VARCHAR  -  Its ranks, as the source lists them: groups of other ranks may share the name.
---   seq            BIGINT   -  Number in the group: the source's own, or counted from the first step on; NULL for send and recv.
+--   seq            BIGINT   -  Number in the group: the source's own, or counted over the steps; NULL for send and recv.
 --   type           VARCHAR  -  Kind of operation.
 --   group_size     BIGINT   -  Ranks that take part: as the source says, else all ranks of the run that communicate.
 --   participants   BIGINT   -  Captured ranks that have this instance.
---   is_matched     BOOLEAN  -  All of them agree on kind and message, and nobody is missing or there twice.
+--   is_matched     BOOLEAN  -  All agree on kind and message, nobody is missing or there twice; if counted, all ran as many in the step.
 --   start_ns       BIGINT   ns Start on the rank's own clock.
 --   end_ns         BIGINT   ns End on the rank's own clock.
 CREATE OR REPLACE VIEW v1.collective_match AS
@@ -31,33 +31,77 @@ run_size AS (
     FROM v1.collective_op
 ),
 
+-- Captures may begin at different steps: where all labels number them, their numbers tell which belong together.
+labelled AS (
+    SELECT
+        rank,
+        step_id,
+        CASE
+            WHEN source IN ('profiler_step', 'nvtx_step') THEN try_cast(regexp_extract(label, '\d+$') AS BIGINT)
+        END AS number
+    FROM v1.step_window
+    WHERE projection = 'host'
+),
+
+numbering AS (
+    SELECT count(*) = count(number) AND count(*) = count(DISTINCT row(rank, number)) AS is_complete
+    FROM labelled
+),
+
+step_number AS (
+    SELECT
+        l.rank,
+        l.step_id,
+        l.number
+    FROM labelled AS l
+    CROSS JOIN numbering AS n
+    WHERE n.is_complete
+),
+
 -- Without sequence numbers captures may begin at different instances: steps are the common anchor.
 numbered AS (
     SELECT
         o.*,
         coalesce(o.group_size, r.ranks) AS expected_size,
+        coalesce(s.number, o.step_id) AS step_place,
+        h.is_sequenced,
         CASE
             -- Only a pair takes part, under numbers of its own.
             WHEN o.type IN ('send', 'recv') THEN NULL
             WHEN h.is_sequenced THEN o.seq
             WHEN o.step_id IS NOT NULL
-                THEN dense_rank() OVER (PARTITION BY o.group_name ORDER BY o.step_id NULLS LAST, o.ordinal) - 1
+                THEN dense_rank() OVER (
+                    PARTITION BY o.group_name ORDER BY coalesce(s.number, o.step_id) NULLS LAST, o.ordinal
+                ) - 1
         END AS instance_seq
     FROM v1.collective_op AS o
     INNER JOIN has_seq AS h ON o.group_name = h.group_name
+    LEFT JOIN step_number AS s ON o.rank = s.rank AND o.step_id = s.step_id
     CROSS JOIN run_size AS r
+),
+
+-- A kernel that one rank's capture lost shifts all places behind it in the step.
+counted AS (
+    SELECT
+        *,
+        count(instance_seq) OVER (PARTITION BY rank, group_name, group_ranks, step_place) AS in_step
+    FROM numbered
 ),
 
 agreed AS (
     SELECT
         *,
+        is_sequenced
+        OR min(in_step) OVER in_place = max(in_step) OVER in_place AS is_in_place,
         count(DISTINCT rank) OVER instance AS participants,
         count(*) OVER instance AS op_count,
         min(type) OVER instance = max(type) OVER instance
         AND coalesce(min(elements_in) OVER instance = max(elements_in) OVER instance, TRUE)
         AND coalesce(min(dtype) OVER instance = max(dtype) OVER instance, TRUE) AS is_same_message
-    FROM numbered
-    WINDOW instance AS (PARTITION BY group_name, group_ranks, instance_seq)
+    FROM counted
+    WINDOW
+        instance AS (PARTITION BY group_name, group_ranks, instance_seq),
+        in_place AS (PARTITION BY group_name, group_ranks, step_place)
 )
 
 SELECT
@@ -71,7 +115,12 @@ SELECT
     expected_size AS group_size,
     CASE WHEN instance_seq IS NULL THEN 1 ELSE participants END AS participants,
     coalesce(
-        is_same_message AND participants = expected_size AND op_count = participants AND instance_seq IS NOT NULL, FALSE
+        is_in_place
+        AND is_same_message
+        AND participants = expected_size
+        AND op_count = participants
+        AND instance_seq IS NOT NULL,
+        FALSE
     ) AS is_matched,
     start_ns,
     end_ns

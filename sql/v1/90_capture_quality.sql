@@ -1,7 +1,7 @@
 -- view:       v1.capture_quality
 -- purpose:    What the capture can and cannot support: the readers' notes and checks over the rows.
 -- grain:      rank, check_name
--- depends-on: v1.source_quality, v1.rank, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note
+-- depends-on: v1.source_quality, v1.rank, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note
 -- materialise: run
 -- since:      1
 -- columns:
@@ -46,9 +46,10 @@ shared AS (
 present AS (
     SELECT
         count(*) AS rank_count,
-        max(world_size) AS world_size,
-        count(DISTINCT rank) FILTER (WHERE clock_offset_ns IS NOT NULL) AS aligned_count
-    FROM v1.rank
+        max(r.world_size) AS world_size,
+        count(c.offset_ns) AS aligned_count
+    FROM v1.rank AS r
+    LEFT JOIN v1.rank_clock AS c ON r.rank = c.rank
 ),
 
 audit AS (
@@ -119,7 +120,7 @@ whole_run AS (
     SELECT
         'clock_alignment' AS check_name,
         'info' AS status,
-        'ranks keep their own clocks; offsets between them are not estimated in this version' AS detail,
+        'neither the captures nor matched collectives relate the clocks of the ranks' AS detail,
         'statements that compare instants of two ranks (skew, last arrival)' AS forbids
     FROM present
     WHERE rank_count > 1 AND aligned_count < rank_count

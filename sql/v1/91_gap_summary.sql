@@ -1,5 +1,5 @@
 -- view:       v1.gap_summary
--- purpose:    The step of median length of each rank, down to the bound, class by class, with its range over the steps.
+-- purpose:    The step that stands for each rank, down to the bound, class by class, with mean and range over the steps.
 -- grain:      rank, measure
 -- depends-on: v1.step_gap
 -- materialise: no
@@ -12,6 +12,12 @@
 --   median_step_id BIGINT  -  The step of lower-median length: a real one, so its parts sum to it.
 --   value_ns       BIGINT  ns In that step.
 --   step_share     DOUBLE  -  The same as a share of that step.
+--   shown_step_id  BIGINT  -  The step to show: the run's median one, or a long one where steps are uneven; one for all ranks that have it.
+--   shown_ns       BIGINT  ns In the step to show.
+--   mean_ns        BIGINT  ns Mean over the steps.
+--   long_count     BIGINT  -  Steps over 5 % longer than the run's median one, where one is over 10 % or their gaps matter; else 0.
+--   long_mean_ns   BIGINT  ns Mean over these steps; NULL without any.
+--   other_mean_ns  BIGINT  ns Mean over the others.
 --   min_ns         BIGINT  ns Smallest over the steps.
 --   max_ns         BIGINT  ns Largest over the steps.
 --   is_run         BOOLEAN -  The rank whose median step is longest: it stands for the run.
@@ -30,17 +36,59 @@ WITH ordered AS (
     WHERE NOT is_boundary
 ),
 
+-- The rank that stands for the run.
+run AS (
+    SELECT
+        rank,
+        step_id,
+        observed_ns,
+        gap_ns
+    FROM ordered
+    WHERE is_median
+    ORDER BY observed_ns DESC, rank ASC
+    LIMIT 1
+),
+
+-- Where steps alternate, the median hides what makes the others long: by a tenth, or in the mean of the gap.
+uneven AS (
+    SELECT
+        max(o.observed_ns) > 1.1 * any_value(r.observed_ns)
+        OR avg(o.gap_ns) - any_value(r.gap_ns) > 0.05 * any_value(r.observed_ns) AS is_uneven
+    FROM ordered AS o
+    INNER JOIN run AS r ON o.rank = r.rank
+),
+
+long_step AS (
+    SELECT
+        o.step_id,
+        row_number() OVER (ORDER BY o.observed_ns, o.step_id) = (count(*) OVER () + 1) // 2 AS is_shown
+    FROM ordered AS o
+    INNER JOIN run AS r ON o.rank = r.rank
+    CROSS JOIN uneven AS u
+    WHERE u.is_uneven AND o.observed_ns > 1.05 * r.observed_ns
+),
+
+shown AS (
+    SELECT coalesce(l.step_id, r.step_id) AS step_id
+    FROM run AS r
+    LEFT JOIN long_step AS l ON l.is_shown
+),
+
 measured AS (
     SELECT
         o.rank,
         o.step_id,
         o.observed_ns,
         o.is_median,
+        o.step_id = s.step_id AS is_shown,
+        l.step_id IS NOT NULL AS is_long,
         o.is_provisional,
         m.measure,
         m.place,
         m.amount_ns
     FROM ordered AS o
+    CROSS JOIN shown AS s
+    LEFT JOIN long_step AS l ON o.step_id = l.step_id
     CROSS JOIN LATERAL (
         VALUES
         (0, 'observed', o.observed_ns),
@@ -68,6 +116,12 @@ summed AS (
         max(CASE WHEN is_median THEN step_id END) AS median_step_id,
         max(CASE WHEN is_median THEN observed_ns END) AS observed_ns,
         max(CASE WHEN is_median THEN amount_ns END) AS value_ns,
+        max(CASE WHEN is_shown THEN step_id END) AS shown_step_id,
+        max(CASE WHEN is_shown THEN amount_ns END) AS shown_ns,
+        avg(amount_ns)::BIGINT AS mean_ns,
+        count_if(is_long)::BIGINT AS long_count,
+        avg(CASE WHEN is_long THEN amount_ns END)::BIGINT AS long_mean_ns,
+        avg(CASE WHEN NOT is_long THEN amount_ns END)::BIGINT AS other_mean_ns,
         min(amount_ns) AS min_ns,
         max(amount_ns) AS max_ns,
         bool_or(is_provisional) AS is_provisional
@@ -83,6 +137,12 @@ SELECT
     median_step_id,
     value_ns,
     value_ns / nullif(observed_ns, 0) AS step_share,
+    coalesce(shown_step_id, median_step_id) AS shown_step_id,
+    coalesce(shown_ns, value_ns) AS shown_ns,
+    mean_ns,
+    long_count,
+    long_mean_ns,
+    other_mean_ns,
     min_ns,
     max_ns,
     rank = first_value(rank) OVER (ORDER BY observed_ns DESC, rank ASC) AS is_run,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from gapscope.render import html
+from gapscope.report.build import build
+
+from ..report.tiny import modelled  # noqa: TID252
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,3 +133,24 @@ def test_names_do_not_become_elements(visit: Visit) -> None:
     opened.wait_for_charts()
     assert opened.page.locator("img").count() == 0
     assert opened.page.title() == "GapScope: tiny.run"
+
+
+def test_page_with_a_bound_draws_the_chain_and_the_way_to_it(chromium: Any, tmp_path: Path) -> None:
+    file = tmp_path / "bound.html"
+    file.write_text(html.render(build(modelled().run())), encoding="utf-8")
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    try:
+        page = context.new_page()
+        messages: list[str] = []
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.goto(file.as_uri())
+        page.wait_for_function("document.documentElement.dataset.charts === 'ready'")
+        assert messages == []
+        assert page.locator("#waterfall .chart").is_visible()
+        assert page.locator("#waterfall table tbody tr").count() == 12
+        drawn = page.locator("#binding-chain .chart .bartext").all_text_contents()
+        assert {"AG root", "FWD root", "BWD root"} <= set(drawn)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    finally:
+        context.close()

@@ -18,7 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(
     r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
 )
-COMMANDS = ("ingest", "report", "sql", "steps", "doctor", "export", "demo", "simulate")
+COMMANDS = (
+    *("ingest", "report", "sql", "steps", "doctor", "export", "demo"),
+    *("rules", "what-if", "validate", "simulate"),
+)
 
 
 @pytest.fixture
@@ -78,8 +81,8 @@ def test_every_other_block_runs_and_shows_what_it_prints(newcomer):
 
 def test_readme_names_only_commands_that_exist():
     text = (ROOT / "README.md").read_text("utf-8")
-    named = set(re.findall(r"`gapscope (\w+)", text)) | set(
-        re.findall(r"^gapscope (\w+)", text, re.MULTILINE)
+    named = set(re.findall(r"`gapscope ([\w-]+)", text)) | set(
+        re.findall(r"^gapscope ([\w-]+)", text, re.MULTILINE)
     )
     assert named <= set(COMMANDS)
     assert {"ingest", "report", "sql", "steps", "doctor", "export"} <= named
@@ -90,6 +93,9 @@ def test_example_in_help_works(newcomer, tiny_run, command):
     directory, _ = newcomer
     if command not in ("ingest", "demo", "simulate"):
         shutil.copytree(tiny_run, directory / "gapscope.run")
+    if command == "validate":
+        truth = "run,expected_class\ngapscope,R2\n"
+        (directory / "truth.csv").write_text(truth, encoding="utf-8")
     shown = _run(["gapscope", command, "--help"], newcomer)
     example = re.search(r"Example: (gapscope .*?)\n\s*\n", shown, re.DOTALL)
     assert example, shown

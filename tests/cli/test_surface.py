@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ("ingest", "report", "sql", "steps", "doctor", "export", "demo", "simulate")
+COMMANDS = (
+    *("ingest", "report", "sql", "steps", "doctor", "export", "demo"),
+    *("rules", "what-if", "validate", "simulate"),
+)
 HEAVY = ("duckdb", "pyarrow", "polars", "plotly", "numpy", "jinja2", "rich")
 
 
@@ -61,6 +64,8 @@ def test_version_line_names_every_versioned_surface(gapscope):
         (["report", "no.run"], "no-run"),
         (["sql", "no.run", "-c", "SELECT 1"], "no-run"),
         (["doctor", "no.run"], "no-run"),
+        (["what-if", "no.run"], "no-run"),
+        (["validate", "no.run"], "no-run"),
         (["export", "no.run", "--to", "csv", "-o", "out"], "no-run"),
         (["export", "--to", "csv"], "usage"),
         (["export", "--to", "perfetto", "-o", "x", "--redact", "names"], "usage"),

@@ -8,6 +8,7 @@ import shutil
 import duckdb
 import pytest
 
+from gapscope.cli import app
 from gapscope.model.ladder import RUNGS
 
 
@@ -51,15 +52,16 @@ def test_a_step_is_as_long_as_on_its_slowest_rank(answer, tiny_run):
             "SELECT max(step_ns) FROM v1.what_if WHERE removed = 'R1' GROUP BY step_id ORDER BY 1"
         ).fetchall()
     row = answer["rungs"][1]
-    lengths = (row["step_min_ns"], row["step_ns"], row["step_max_ns"])
-    assert lengths == tuple(step for (step,) in longest)
+    lengths = [step for (step,) in longest]
+    assert (row["step_min_ns"], row["step_max_ns"]) == (lengths[0], lengths[-1])
+    assert row["step_ns"] == pytest.approx(sum(lengths) / len(lengths), abs=1)
 
 
 def test_shares_add_up_to_the_last_rung(answer):
     total = answer["rungs"][-1]["saved_ns"]
     shares = {row["mechanism"]: row for row in answer["shares"]}
-    # Medians over steps of what adds up in each step.
-    assert sum(row["share_ns"] for row in shares.values()) == pytest.approx(total, rel=0.01)
+    # Means over steps of what adds up in each step.
+    assert sum(row["share_ns"] for row in shares.values()) == pytest.approx(total, abs=3)
     assert max(shares, key=lambda name: shares[name]["share_ns"]) == "R2"
     assert all(row["least_ns"] <= row["share_ns"] <= row["most_ns"] for row in shares.values())
 
@@ -110,7 +112,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("check", "withholds", "advice"), REFUSALS)
 def test_a_refused_ladder_says_why_and_what_to_do(
-    gapscope, tiny_run, tmp_path, check, withholds, advice
+    tiny_run, tmp_path, capsys, check, withholds, advice
 ):
     refused = tmp_path / "refused.run"
     shutil.copytree(tiny_run, refused)
@@ -121,17 +123,16 @@ def test_a_refused_ladder_says_why_and_what_to_do(
             "INSERT INTO v1.model_check VALUES (?, ?, 'fail', ?, 0.02, ?, ?)",
             [(check, 1, 0.1, "a mild case", withholds), (check, 2, -0.3, "a bad case", withholds)],
         )
-    done = gapscope("what-if", refused)
-    assert done.returncode == 3
-    assert done.stdout == ""
-    first, hint = done.stderr.splitlines()
+    assert app.run(["what-if", str(refused)]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    first, hint = said.err.splitlines()
     assert first.startswith("error[no-ladder]: no what-if for `")
     assert "a bad case (2 steps, this is the worst)" in first
     assert "mild" not in first
     assert advice in hint
-    as_json = gapscope("what-if", refused, "--json")
-    assert as_json.returncode == 3
-    assert [one["check_name"] for one in json.loads(as_json.stdout)["refused"]] == [check]
+    assert app.run(["what-if", str(refused), "--json"]) == 3
+    assert [one["check_name"] for one in json.loads(capsys.readouterr().out)["refused"]] == [check]
 
 
 def test_steps_without_a_ladder_are_left_out_and_named(gapscope, tiny_run, tmp_path):

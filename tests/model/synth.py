@@ -268,6 +268,11 @@ class Hooks:
 
     def _pass(self, *, reduces: bool) -> None:
         units = self._units()
+        # The root's first hook; the callback had S0 wait for the reductions.
+        for stream in (CI, AG):
+            self.m.wait(stream, self.m.tail(S0))
+            for event in self._post[-1:]:
+                self.m.wait(stream, event)
         if self.model.has_root_parameters:
             self._unshard(ROOT)
             self._wait_for_unshard(ROOT)

@@ -18,10 +18,10 @@ KERNELS = {"FWD": 6, "BWD": 8, "AGOUT": 2, "RSIN": 2, "OPT": 3}
 LENGTH = {"FWD": 400, "BWD": 600, "AG": 900, "RS": 1_100, "AGIN": 60, "AGOUT": 15, "POST": 40}
 
 
-def step(queues: tuple[frozenset[int], ...], seed: int, until: str) -> Machine:
+def step(queues: tuple[frozenset[int], ...], seed: int, until: str, blocks: int) -> Machine:
     random = Random(seed)
     return run(
-        Model(blocks=6), ranks=2, queues=queues, until=until, floor=3 * US,
+        Model(blocks=blocks), ranks=2, queues=queues, until=until, floor=3 * US,
         length=lambda kind, rank: LENGTH.get(kind, 100) * random.randint(950, 1_050),
         pause=lambda kind, rank: random.randint(2, 12) * US,
         kernels=lambda kind: KERNELS.get(kind, 1),
@@ -32,8 +32,8 @@ def found(of: Batch) -> Found:
     return detect(of, segments(of, 3 * US), edges(of.program), bound.weights(of).duration)
 
 
-def of_queues(*queues: frozenset[int], until: str = "start") -> Batch:
-    return batch_of([step(queues, seed, until) for seed in range(2)])
+def of_queues(*queues: frozenset[int], until: str = "start", blocks: int = 6) -> Batch:
+    return batch_of([step(queues, seed, until, blocks) for seed in range(2)])
 
 
 def test_planted_queues_are_found() -> None:
@@ -67,6 +67,17 @@ def test_one_queue_for_all_streams() -> None:
     """CUDA_DEVICE_MAX_CONNECTIONS=1."""
     seen = found(of_queues(frozenset({S0, CI, AG, RS})))
     assert [queue.streams for queue in seen.queues] == [frozenset({S0, CI, AG, RS})]
+
+
+def test_one_queue_for_all_streams_of_a_small_model() -> None:
+    """Three blocks: only one pair of streams has four late starts a step, so no three streams have."""
+    of = of_queues(frozenset({S0, CI, AG, RS}), blocks=3)
+    counted = coincidences(of, edges(of.program))
+    late = [sum(n.values()) for pair, n in counted.items() if pair[2] == "start"]
+    assert len(late) == 3
+    assert sum(n >= 4 * len(of.ops) for n in late) == 1
+    assert [queue.streams for queue in found(of).queues] == [frozenset({S0, CI, AG, RS})]
+    assert found(of_queues(blocks=3)) == Found((), ())
 
 
 def chance(*, last_is_held: bool) -> Batch:

@@ -252,6 +252,16 @@ def test_removing_a_mechanism(model: Model, seed: int) -> None:
     assert (steps["R1+R2+R3"] == found.t_lb).all()
 
 
+def test_what_was_issued_ahead_waits_for_the_step_to_begin() -> None:
+    """The host ran ahead: the step before ends at 100, and what was issued at 0 starts then."""
+    of = batch(
+        program("FWD(1) FWD(2)"),
+        {(0, 0): [Op("FWD(1)", S0, 100, 130, 0), Op("FWD(2)", S0, 130, 150, 5)]},
+        window=(100, 150),
+    )
+    assert play(of, Scenario()).tolist() == [[50]]
+
+
 def test_each_mechanism_by_hand() -> None:
     """RS(1) waits for rank 1 (R3), which was told late (R1); on one stream AGIN(2) waits for FWD(1) (R2)."""
     of = program("FWD(1) AGIN(2) AG(2) AGOUT(2) FWD(2)")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gapscope.model import bound
 from gapscope.model.rules.book import CLASSES, Node
-from gapscope.model.rules.fsdp2 import COLLECTIVES, RULE, RULES, Capacity, edges
+from gapscope.model.rules.fsdp2 import COLLECTIVES, RULE, RULES, Capacity, edges, stream_waits
 from tests.model.synth import Model, edge_lines, lines, names, program, run
 
 # Rule book, section 5: root with embedding and head, two blocks, K = 1; one line a row or two.
@@ -313,6 +313,14 @@ def test_every_data_and_buffer_rule_is_produced() -> None:
     """All but F1: the optimizer of the step before ends where the step begins, so that it is no edge within one."""
     produced = {e.rule for of in PROGRAMS for e in edges(of)}
     assert produced == {rule.id for rule in RULES if rule.edge_class in ("a", "b")} - {"F1"}
+
+
+def test_the_first_gather_of_a_later_microbatch_waits_for_the_compute_stream() -> None:
+    of = tuple(run(Model(blocks=2, microbatches=2)).nodes)
+    assert edge_lines(of, stream_waits(of)) == lines("""
+        F1' (c) RSIN(R) -> AGIN(R)#2
+        F1' (c) POST(R) -> AGIN(R)#2
+    """)
 
 
 def test_rules_are_named_once_and_say_where_torch_does_it() -> None:

@@ -7,7 +7,7 @@ from gapscope.model.queues import Queue
 from gapscope.model.reasons import FLOOR_KINDS, Reasons
 from gapscope.model.rules.fsdp2 import edges
 from gapscope.model.walk import Clock, Piece, Walker
-from tests.model.synth import AG, CI, S0, Op, batch, names, program
+from tests.model.synth import AG, CI, RS, S0, Op, batch, names, program
 
 CLOCK = Clock(dict.fromkeys(FLOOR_KINDS, 5), residual_ns=10)
 GATHER = "FWD(1) AGIN(2) AG(2) AGOUT(2) FWD(2)"
@@ -84,6 +84,26 @@ def test_held_by_its_stream() -> None:
     pieces = walk(of, 50, "FWD(2)")
     assert told(pieces) == [(53, "R2", "stream"), (3, "floor", "same_stream")]
     assert pieces[0].rule == "stream"
+
+
+def test_the_first_gather_of_a_later_microbatch_is_held_by_the_compute_stream() -> None:
+    """Nothing that FWD(1)#2 needs is written by BWD(1), yet its gather was to wait for that."""
+    of = one_rank(
+        "AGIN(1) AG(1) AGOUT(1) FWD(1) BWD(1) AGIN(1)#2 AG(1)#2 AGOUT(1)#2 FWD(1)#2",
+        Op("AGIN(1)", CI, 0, 10, 0),
+        Op("AG(1)", AG, 10, 40, 0),
+        Op("AGOUT(1)", S0, 40, 42, 0),
+        Op("FWD(1)", S0, 42, 100, 0),
+        Op("BWD(1)", S0, 100, 200, 0),
+        Op("AGIN(1)#2", CI, 202, 212, 0),
+        Op("AG(1)#2", AG, 212, 242, 0),
+        Op("AGOUT(1)#2", S0, 242, 244, 0),
+        Op("FWD(1)#2", S0, 244, 300, 0),
+    )
+    pieces = walk(of, 200, "FWD(1)#2")
+    # 12 + 30 ns of copying in and gathering lie in the gap; all of it could have been done before.
+    assert told([p for p in pieces if p.gap_class == "R2"]) == [(30, "R2", "stream")]
+    assert [p.is_hidden for p in pieces if p.gap_class == "R2"] == [True]
 
 
 def test_held_by_its_hardware_queue() -> None:
@@ -270,3 +290,20 @@ def test_the_tail_of_a_step_is_what_still_ran() -> None:
         (10, "work", ""), (30, "hard", ""), (2, "floor", "same_stream"), (7, "hard", ""),
     ]  # fmt: skip
     assert {names(of.program)[p.awaited] for p in pieces if p.gap_class == "hard"} == {"RS(1)"}
+
+
+def test_a_late_rank_that_waited_for_another_is_not_the_culprit() -> None:
+    """RS(2) begins late on rank 0, which waited in RS(1) for rank 1: the lateness inside RS(2) is rank 1's."""
+    text = "BWD(1) RSIN(1) RS(1) BWD(2) RSIN(2) RS(2) OPT(R)"
+
+    def rows(arrives: int, issued: int) -> list[Op]:
+        return [
+            Op("BWD(1)", S0, 0, 10, 0), Op("RSIN(1)", S0, 10, 20, 0), Op("RS(1)", RS, arrives, 100, issued),
+            Op("BWD(2)", S0, 20, 90, 0), Op("RSIN(2)", S0, 100, 101, 0), Op("RS(2)", RS, 101, 181, 0),
+            Op("OPT(R)", S0, 181, 200, 0),
+        ]  # fmt: skip
+
+    pieces = walk(batch(program(text), {(0, 0): rows(20, 0), (0, 1): rows(80, 80)}), 90, "OPT(R)")
+    skew = [p for p in pieces if p.is_hidden and p.gap_class == "R3"]
+    assert sum(p.length for p in skew) == 60
+    assert {(p.culprit, p.sub_cause) for p in skew} == {(1, "R1")}

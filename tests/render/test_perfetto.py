@@ -81,23 +81,32 @@ def overlapping(tmp_path):
 def test_every_row_is_a_slice(tiny_run, exported):
     trace, counts, _ = exported
     by_category = Counter(
-        {"step": "steps", "gap": "gaps", "api": "calls"}.get(event["cat"], "ops")
+        {
+            "step": "steps",
+            "gap": "gaps",
+            "class": "classes",
+            "node": "nodes",
+            "api": "calls",
+        }.get(event["cat"], "ops")
         for event in _slices(trace)
     )
     with open_run(tiny_run) as run:
         query = (
             "SELECT (SELECT count(*) FROM v1.op) AS ops, (SELECT count(*) FROM v1.api_call) AS calls, "
             "(SELECT count(*) FROM v1.step_window WHERE projection <> 'capture') AS steps, "
-            "(SELECT count(*) FROM v1.absent_piece WHERE projection = 'device') AS gaps"
+            "(SELECT count(*) FROM v1.absent_piece WHERE projection = 'device') AS gaps, "
+            "(SELECT count(*) FROM v1.gap_piece) AS classes, "
+            "(SELECT count(*) FROM v1.program_node) AS nodes"
         )
         expected = run.sql(query).to_dicts()[0]
     assert dict(by_category) == expected == counts
 
 
-def test_gap_slices_sum_to_compute_absent_time(tiny_run, exported):
+@pytest.mark.parametrize("category", ["gap", "class"])
+def test_gap_slices_sum_to_compute_absent_time(tiny_run, exported, category):
     sums: dict[tuple[int, int], Fraction] = defaultdict(Fraction)
     for event in _slices(exported[0]):
-        if event["cat"] == "gap":
+        if event["cat"] == category:
             sums[event["pid"], event["args"]["step_id"]] += event["dur"] * 1000
     with open_run(tiny_run) as run:
         budget = run.step_budget("device").rows(named=True)

@@ -128,7 +128,7 @@ def test_every_statement_has_a_status_row(document: Document) -> None:
 
 def test_a_claim_without_status_row_cannot_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "gapscope.report.verdict.NO_BOUND", Statement("The step could be 3 ms.", "unheard-of")
+        "gapscope.report.model.no_bound", lambda _: Statement("It could be 3 ms.", "unheard-of")
     )
     with pytest.raises(GapscopeError, match="unheard-of") as caught:
         build(two_ranks().run())
@@ -136,7 +136,8 @@ def test_a_claim_without_status_row_cannot_be_printed(monkeypatch: pytest.Monkey
 
 
 def test_missing_lower_bound_is_said(document: Document) -> None:
-    assert "No lower bound yet" in document.section("verdict").missing[0].text
+    said = document.section("verdict").missing[0].text
+    assert said.startswith("No lower bound (T_lb): no step was analysed.")
 
 
 def test_without_device_ops_the_refusal_is_the_verdict() -> None:
@@ -229,5 +230,6 @@ def test_unresolved_waits_make_blocking_a_lower_bound() -> None:
     made.con.execute("DELETE FROM v1.event_record")
     document = build(made.run())
     assert document.verdict.blocking_bound == "lower"
+    assert "blocking at least " in document.verdict.headline.text
     said = " ".join(statement.text for statement in document.verdict.statements)
     assert "3 of 3 stream waits (100.0 %) lead to no producing op" in said

@@ -143,7 +143,7 @@ def test_chart_data_round_trips(evil: Document) -> None:
     assert f"{EVIL} gemm" in charts[1]["names"]
     marks = charts[1]["marks"]
     assert marks
-    assert all(len(mark) == 7 for mark in marks)
+    assert all(len(mark) == 8 for mark in marks)
 
 
 @pytest.mark.parametrize("name", ["html", "markdown", "json", "text"])

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 
 from gapscope.run import Run
+from gapscope.schema.results import RESULT_TABLES
 from gapscope.schema.tables import TABLES
 from gapscope.schema.views import all_views, install
 
@@ -31,6 +32,9 @@ class Maker:
         for table in TABLES.values():
             columns = ", ".join(f'"{column.name}" {column.type}' for column in table.columns)
             self.con.execute(f'CREATE TABLE v1."{table.name}" (rank BIGINT, {columns})')
+        for table in RESULT_TABLES.values():
+            columns = ", ".join(f'"{column.name}" {column.type}' for column in table.columns)
+            self.con.execute(f'CREATE TABLE v1."{table.name}" ({columns})')
         self._names: dict[tuple[int, str], int] = {}
 
     def add(self, table: str, **values: Any) -> None:
@@ -181,3 +185,93 @@ def two_ranks(**values: Any) -> Maker:
         for step in range(3):
             made.step(rank, step, label=f"step {step}", late=rank * 2 * US)
     return made
+
+
+# Pieces of a step without compute, us from its start: [start, end), class, cause, last rank, awaited.
+_PIECES = (
+    (-2, 4, "R1", "no CUDA call", None, None),
+    (4, None, "R2", "hw_queue", None, None),
+    (50, 60, "H1", None, None, "AG(root)"),
+    (60, 70, "R3", "R1", 0, None),
+    (70, 72, "floor", "same_stream", None, None),
+)
+# What the run's step is without these mechanisms, us.
+_RUNGS = {
+    "": 101,
+    "R1": 96,
+    "R2": 95,
+    "R3": 92,
+    "R1+R2": 89,
+    "R1+R3": 86,
+    "R2+R3": 84,
+    "R1+R2+R3": 78,
+}
+
+
+def modelled(*, is_provisional: bool = False, has_ladder: bool = True, **values: Any) -> Maker:
+    """`two_ranks` with what a dependency model would have left, made up but closing."""
+    made = two_ranks(**values)
+    for rank in (0, 1):
+        first_op = 10 + 2 * rank
+        for step in range(3):
+            _gap(made, rank, step, first_op, is_provisional=is_provisional)
+            for removed, length in _RUNGS.items() if has_ladder else ():
+                made.add(
+                    "what_if", rank=rank, step_id=step, removed=removed,
+                    step_ns=(length - rank) * US,
+                    stretched_ns=(length - rank + 2 * ("R2" in removed)) * US,
+                )  # fmt: skip
+            if has_ladder:
+                made.add(
+                    "what_if_change", rank=rank, step_id=step, change="more hardware queues",
+                    step_ns=(95 - rank) * US,
+                )  # fmt: skip
+    made.add(
+        "hardware_queue", streams="7 + 20", until="start", instance_count=9, counter_examples=1
+    )
+    made.add("launch_floor", kind="same_stream", floor_ns=3 * US)
+    checks = [("rule_pack", "ok", "tiny: 3 nodes a step", None)]
+    if is_provisional:
+        checks.append(("replay_error", "fail", "the replay is off by -25.0%", "verdict"))
+    elif not has_ladder:
+        checks.append(("blocking_sync", "warn", "2 blocking calls inside the step", "ladder"))
+    for name, status, detail, withholds in checks:
+        made.add("model_check", check_name=name, status=status, detail=detail, withholds=withholds)
+    return made
+
+
+def _gap(made: Maker, rank: int, step: int, first_op: int, *, is_provisional: bool) -> None:
+    """One step of one rank: its pieces, their sums, and the schedule of the bound."""
+    total = dict.fromkeys(("R1", "R2", "R3", "H1", "floor"), 0)
+    for start, end, gap_class, cause, last, awaited in _PIECES:
+        begin = 0 if step == 0 and start < 0 else start
+        finish = first_op if end is None else end
+        total[gap_class] += (finish - begin) * US
+        made.add(
+            "gap_piece", rank=rank, step_id=step,
+            start_ns=step * STEP + begin * US, end_ns=step * STEP + finish * US,
+            gap_class=gap_class, sub_cause=cause, culprit_rank=None if last is None else 1 - rank,
+            awaited_node=awaited, is_hidden=False, is_provisional=is_provisional,
+        )  # fmt: skip
+    compute = (66 - 2 * rank) * US
+    observed = compute + sum(total.values())
+    bound = compute + total["H1"]
+    made.add(
+        "step_gap", rank=rank, step_id=step, observed_ns=observed, t_lb_ns=bound,
+        gap_ns=observed - bound, compute_ns=compute, work_ns=0, r1_ns=total["R1"],
+        r2_ns=total["R2"], r3_ns=total["R3"], h1_ns=total["H1"], h2_ns=0,
+        floor_ns=total["floor"], unresolved_ns=0, carried_ns=0, is_boundary=False,
+        is_provisional=is_provisional,
+    )  # fmt: skip
+    made.add(
+        "step_bound", rank=rank, step_id=step, t_lb_ns=bound, plus_one_ns=bound,
+        free_engine_ns=bound, free_link_ns=bound, engine_ns=compute, link_ns=total["H1"],
+    )  # fmt: skip
+    ends = (0, 10 * US, 40 * US, bound)
+    for node, name in enumerate(("AG(root)", "FWD(root)", "BWD(root)")):
+        made.add(
+            "bound_node", rank=rank, step_id=step, node_id=node, node=name,
+            start_ns=ends[node], end_ns=ends[node + 1], slack_ns=0,
+            chain_position=node if rank == 0 else None,
+            chain_rule=(None, "F4", "FB")[node] if rank == 0 else None,
+        )  # fmt: skip

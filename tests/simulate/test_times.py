@@ -8,7 +8,11 @@ import pytest
 from gapscope.simulate import kernels
 from gapscope.simulate.contention import Beside
 from gapscope.simulate.draw import draw
+from gapscope.simulate.engine import ideal_ends
 from gapscope.simulate.order import OWN_STREAMS, Placement, order
+from gapscope.simulate.program import build
+from gapscope.simulate.spec import Injection
+from gapscope.simulate.truth import expected_class
 from tests.simulate.quiet import lengths, only, ops, program, spec, timing, train
 
 MS = 1_000_000
@@ -237,3 +241,29 @@ def test_an_op_stands_only_behind_ops_before_it():
         for segment in order(made, Placement(OWN_STREAMS, queues)).segments:
             behind = {segment.before, *segment.events, *segment.queued}
             assert max(behind) < segment.first
+
+
+def test_the_shortest_step_knows_no_wait_that_is_coarser_than_its_data():
+    """A later micro-batch gathers behind the whole backward; nothing that it reads is written there."""
+    many = {"blocks": 2, "layers_per_block": 1, "micro_batches": 2, "gradient_sync": "last"}
+    program = build(spec(model=many))
+    length = np.array([[op.base_ns] for op in program.ops])
+    early = np.zeros_like(length)
+    own = Placement(OWN_STREAMS, "none")
+    ends = [
+        ideal_ends(program, order(program, own, is_exact=is_exact), length, early)
+        for is_exact in (False, True)
+    ]
+    gather = [n for n, op in enumerate(program.ops) if op.node == "AG(root)"][1]
+    backward = max(n for n, op in enumerate(program.ops[:gather]) if op.node.startswith("BWD"))
+    assert ends[0][gather, 0] > ends[0][backward, 0]
+    assert ends[1][gather, 0] < ends[1][backward, 0]
+    assert ends[1].max() < ends[0].max()
+
+
+def test_who_waits_for_longer_compute_has_hard_idle():
+    """No launch, order or start in time mends that."""
+    slow = Injection(gap_class="R3", place="compute", ranks=(1,), factor=1.5)
+    assert [expected_class(slow, rank, 0, ranks=2) for rank in range(2)] == ["H2", "compute"]
+    late = Injection(gap_class="R3", place="sleep", ranks=(1,), amount_ms=5.0)
+    assert [expected_class(late, rank, 0, ranks=2) for rank in range(2)] == ["R3", "R1"]

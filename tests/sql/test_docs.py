@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from gapscope import _docs
+from gapscope.schema.results import RESULT_TABLES
 from gapscope.schema.tables import TABLES
 from gapscope.schema.views import all_views
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-NAMES = [*TABLES, *RUN_TABLES, *(view.short_name for view in all_views())]
+NAMES = [*TABLES, *RESULT_TABLES, *RUN_TABLES, *(view.short_name for view in all_views())]
 
 
 @pytest.fixture(scope="module")

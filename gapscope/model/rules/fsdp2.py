@@ -57,6 +57,8 @@ RULES = (
     Rule("N1", "OPT", "COMM", "a", "a norm is reduced over what was computed", "torch.nn.utils.clip_grad_norm_"),
     Rule("N2", "COMM", "OPT", "a", "the optimizer uses the reduced norm", "torch.nn.utils.clip_grad_norm_"),
     # Artefacts: they hold in a run, never in the bound.
+    Rule("F1'", "BWD", "AGIN", "c", "the first gather of a microbatch waits for the whole compute stream, not for the optimizer alone",
+         "_fsdp_state.py:_root_pre_forward CI.wait_stream(S0)"),
     Rule("F5", "FWD", "AGOUT", "c", "copies share the compute stream", "order of the compute stream"),
     Rule("F7", "AG", "AG", "c", "gathers share a stream and a communicator", "order of the all-gather stream"),
     Rule("F8", "FWD", "AGIN", "d", "the gather is issued when the host reaches the unit", "_fsdp_state.py:_pre_forward"),
@@ -106,6 +108,25 @@ def edges(program: Sequence[Node], capacity: Capacity | None = None) -> list[Edg
             unique.items(), key=lambda item: (item[0][1], item[0][0])
         )
     ]
+
+
+def stream_waits(program: Sequence[Node]) -> list[Edge]:
+    """Rule F1': what ran before a later forward pass of the step and holds its first gather.
+
+    The finalizing callback has the compute stream wait for the reductions, so these hold it too.
+    """
+    found: list[Edge] = []
+    last: dict[str, int] = {}
+    is_behind = False
+    for here, node in enumerate(program):
+        if node.phase == "backward":
+            is_behind = True
+            if node.kind in ENGINE or node.kind == "POST":
+                last["post" if node.kind == "POST" else "engine"] = here
+        elif node.kind == "AGIN" and is_behind:
+            found += [Edge(before, here, "F1'", "c") for before in sorted(last.values())]
+            is_behind = False
+    return found
 
 
 _Found = tuple[int, int, str]

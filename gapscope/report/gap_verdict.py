@@ -1,0 +1,320 @@
+"""The verdict of a run with a bound: what could be got back, from what, and what is hard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gapscope.model.ladder import MECHANISMS
+from gapscope.report import model, model_queries
+from gapscope.report.document import Part, Quantity, Statement
+from gapscope.units import interval, listed, plural, value, values
+
+if TYPE_CHECKING:
+    from gapscope.report.facts import Facts, Row
+
+# With no more steps than this a headline says how far they differ.
+FEW_STEPS = 3
+
+# What a rank that came last was doing, in words.
+REASONS = {
+    "R1": "R1 late launch",
+    "R2": "R2 queue serialization",
+    "compute": "its own compute",
+    "hard": "the program's own order",
+    "work": "work besides compute",
+    "floor": "launch floor",
+    "unresolved": "unresolved",
+}
+
+
+# Of a hard class: what waits for no collective.
+IDLE_ANYWAY = (
+    "would be idle in the bound as well (in this run the host, a queue or another rank was late "
+    "there)"
+)
+
+
+def headline(facts: Facts) -> Statement:
+    """One sentence: the step, the bound, and what lies between them; two where steps are uneven."""
+    known = facts.model
+    run = known.run
+    begin = (
+        f"A step takes {_text(known.amount('observed'))} on rank {run['rank']}; the rules "
+        f"allow {value(run['t_lb_ns'], 'ns')} for the same work (T_lb, a program-order bound)"
+    )
+    if known.is_provisional:
+        return Statement(
+            f"{begin}, but there is no verdict on the {value(run['gap_ns'], 'ns')} between them: "
+            f"{known.why_no('verdict')}.",
+            "model-checks",
+        )
+    if known.is_uneven:
+        return Statement(
+            f"{_longer(facts)}. The rules allow {value(run['t_lb_mean_ns'], 'ns')} for the same "
+            f"work (T_lb, a program-order bound): {_gain(run, 'mean_')}.",
+            "t-lb",
+        )
+    hard = run["h1_ns"] + run["h2_ns"]
+    rest = ""
+    if hard > run["gap_ns"]:
+        part = value(hard / run["observed_ns"], "share")
+        rest = f"; {value(hard, 'ns')} ({part}) are hard idle that the program brings"
+    if known.is_clean:
+        return Statement(f"{begin}: little is left, {_gain(run)}{rest}.", "t-lb")
+    top = known.top
+    most = ""
+    if top is not None:
+        name = model.mechanism(top["gap_class"], top["sub_cause"])
+        amount = value(top["total_ns"], "ns")
+        if 1 < top["step_count"] <= FEW_STEPS:
+            low, high = values([top["total_min_ns"], top["total_max_ns"]], "ns")
+            amount += f" ({low} to {high} over {top['step_count']} steps)"
+        most = f", {amount} of it {name}{_behind(facts, top['gap_class'])}"
+    return Statement(f"{begin}: {_gain(run)}{most}{rest}.", "t-lb")
+
+
+def _gain(run: Row, mean: str = "") -> str:
+    gap = run[f"gap_{mean}ns"]
+    share = value(gap / run[f"observed_{mean}ns"], "share")
+    over = ", mean over the steps," if mean else ""
+    return (
+        f"at most {value(gap, 'ns')} ({share}){over} could be got back with the order of launches "
+        "unchanged"
+    )
+
+
+def _behind(facts: Facts, gap_class: str) -> str:
+    culprit = _culprit(facts) if gap_class == "R3" else None
+    if culprit is None:
+        return ""
+    return f" behind rank {culprit['culprit_rank']} ({_reason(culprit)} there)"
+
+
+def _longer(facts: Facts) -> str:
+    """`3 of 6 steps are 41.8 ms longer than the others (166.5 ms) on rank 1: R1 ... of it`."""
+    run = facts.model.run
+    longer, other, more = values(
+        [
+            run["observed_long_ns"],
+            run["observed_other_ns"],
+            run["observed_long_ns"] - run["observed_other_ns"],
+        ],
+        "ns",
+    )
+    are = "is" if run["long_count"] == 1 else "are"
+    said = (
+        f"{run['long_count']} of {run['step_count']} steps on rank {run['rank']} {are} {more} "
+        f"longer than the others ({longer} against {other})"
+    )
+    grown = {
+        name: run[f"{name.lower()}_long_ns"] - run[f"{name.lower()}_other_ns"]
+        for name in model_queries.PARTS
+    }
+    name = max(grown, key=lambda part: grown[part])
+    label = f"{name} {model.NAMES[name]}" if name[0] in "RH" else model.NAMES[name]
+    where = f" on rank {run['rank']}" if name in ("R1", "R2") else _behind(facts, name)
+    return f"{said}: {label}{where} makes {value(grown[name], 'ns')} of it"
+
+
+def _reason(row: Row) -> str:
+    return REASONS.get(row["sub_cause"], str(row["sub_cause"]))
+
+
+def _culprit(facts: Facts) -> Row | None:
+    """The rank for which the run's rank waits longest, with that one's own reason."""
+    rows = facts.rows(model_queries.CULPRITS)
+    return next((row for row in rows if row["rank"] == facts.model.run["rank"]), None)
+
+
+def statements(facts: Facts) -> list[Statement]:
+    """What the headline rests on."""
+    known = facts.model
+    if known.is_provisional:
+        return [
+            Statement(
+                "What stands: T_lb with its binding chain, and the three-way split over recorded "
+                "launches and waits below. The classes of the gap in section 3 are provisional, "
+                "and there is no what-if.",
+                "model-checks",
+            ),
+            *_shortest(facts),
+        ]
+    return [
+        _recoverable(known),
+        *skew(facts, limit=2),
+        _hard(facts),
+        *_shortest(facts),
+        *_modelled(facts),
+    ]
+
+
+def _shortest(facts: Facts) -> list[Statement]:
+    """The bound by the shortest participant of each transfer, where that is another one."""
+    rows = facts.rows(model_queries.bounds(facts.at.rank, facts.at.step_id))
+    bound = {row["limits"]: row["bound_ns"] for row in rows}
+    shortest = bound.get(model_queries.SHORTEST)
+    t_lb = facts.model.run["t_lb_ns"]
+    if shortest is None or shortest >= 0.99 * t_lb:
+        return []
+    return [
+        Statement(
+            f"T_lb takes transfers by their ends; by their shortest participant it is "
+            f"{value(shortest, 'ns')}, so the bound lies between {value(shortest, 'ns')} and "
+            f"{value(t_lb, 'ns')}.",
+            "t-lb",
+        )
+    ]
+
+
+def parts(facts: Facts) -> tuple[Part, ...]:
+    """Tiles beside the headline."""
+    known = facts.model
+    names = ("T_lb", *(() if known.is_provisional else (*model_queries.RECOVERABLE, "H1", "H2")))
+    found = [
+        Part(
+            name if name == "T_lb" else f"{name} {model.NAMES[name]}",
+            "t_lb" if name == "T_lb" else name,
+            known.amount(name),
+        )
+        for name in names
+    ]
+    found.append(Part("compute", "compute", known.amount("compute")))
+    other = sum(known.run[f"{name}_ns"] for name in (*model_queries.BESIDE, "work"))
+    if other and not known.is_provisional:
+        # So that the parts add up to the step.
+        found.append(Part("other", "floor", Quantity(other, "ns")))
+    return tuple(found)
+
+
+def _text(amount: Quantity) -> str:
+    return interval(amount.value, amount.unit, amount.n, amount.low, amount.high)
+
+
+def _amounts(row: Row, names: tuple[str, ...]) -> str:
+    """`R3 cross-rank skew 1.05 ms, R1 ...`, the largest first."""
+    order = sorted(names, key=lambda name: -row[f"{name.lower()}_ns"])
+    times = values([row[f"{name.lower()}_ns"] for name in order], "ns")
+    return ", ".join(
+        f"{name + ' ' if name in ('R1', 'R2', 'R3') else ''}{model.NAMES[name]} {time}"
+        for name, time in zip(order, times, strict=True)
+    )
+
+
+def _recoverable(known: model.Model) -> Statement:
+    run = known.run
+    where = f" (step {run['step_id']}, a long one)" if known.is_uneven else ""
+    return Statement(
+        f"Recoverable{where}: {_amounts(run, model_queries.RECOVERABLE)}. Also above T_lb: "
+        f"{_amounts(run, model_queries.BESIDE)}.",
+        "gap-classes",
+    )
+
+
+def skew(facts: Facts, limit: int) -> list[Statement]:
+    """Which rank waits for which other one, where that is 1 % of its step, and why that is late."""
+    rows = [row for row in facts.rows(model_queries.CULPRITS) if row["step_share"] >= 0.01]
+    said = [
+        f"rank {row['rank']} waits {value(row['total_ns'], 'ns')} for rank {row['culprit_rank']}, "
+        f"whose own reason is {_reason(row)}"
+        for row in rows[:limit]
+    ]
+    if not said:
+        return []
+    rest = f"; {len(rows) - limit} more in section 4" if len(rows) > limit else ""
+    over = f"mean over {plural(rows[0]['step_count'], 'step')}"
+    return [Statement(f"R3, {over}: {'; '.join(said)}{rest}.", "gap-classes")]
+
+
+def _hard(facts: Facts) -> Statement:
+    known = facts.model
+    rows = facts.rows(model_queries.causes(facts.at.rank, facts.at.step_id))
+    said = []
+    for name, what in (
+        ("H1", "nothing of the step could run beside it"),
+        ("H2", "too little is left to run beside it"),
+    ):
+        total = known.run[f"{name.lower()}_ns"]
+        if not total:
+            continue
+        part = hard_parts(rows, name)
+        for_ = f"waiting for {listed(part.awaited, 3)} ({what})" if part.awaited else ""
+        words = [for_] if for_ else []
+        if part.idle_anyway_ns:
+            idle = value(part.idle_anyway_ns, "ns")
+            words = (
+                [f"{value(part.awaited_ns, 'ns')} {for_}", f"{idle} more {IDLE_ANYWAY}"]
+                if for_
+                else [IDLE_ANYWAY]
+            )
+        colon = ":" if len(words) > 1 else ""
+        said.append(f"{name} {model.NAMES[name]} {value(total, 'ns')}{colon} {', '.join(words)}")
+    if not said:
+        return Statement("No hard idle: the bound keeps compute busy throughout.", "t-lb")
+    return Statement(f"Hard while program and batch stay: {'; '.join(said)}.", "gap-classes")
+
+
+@dataclass(frozen=True, slots=True)
+class HardParts:
+    """A hard class by what it waits for, and what was late but would be idle in the bound too."""
+
+    awaited: list[str]
+    awaited_ns: int
+    idle_anyway_ns: int
+
+
+def hard_parts(causes: list[Row], name: str) -> HardParts:
+    """Of H1 or H2, from the causes of a step."""
+    own = [row for row in causes if row["gap_class"] == name]
+    waits = [row for row in own if row["awaited_node"]]
+    awaited_ns = sum(row["total_ns"] for row in waits)
+    return HardParts(
+        awaited=list(dict.fromkeys(row["awaited_node"] for row in waits)),
+        awaited_ns=awaited_ns,
+        idle_anyway_ns=sum(row["total_ns"] for row in own) - awaited_ns,
+    )
+
+
+def _modelled(facts: Facts) -> list[Statement]:
+    known = facts.model
+    if not known.rungs:
+        why = known.why_no("ladder") or "no step was replayed"
+        return [Statement(f"No what-if: {why}. T_lb and the classes stand.", "model-checks")]
+    top = known.top
+    if known.is_clean or top is None:
+        return []
+    removed = top["gap_class"]
+    culprit = _culprit(facts)
+    if removed == "R3" and culprit is not None and culprit["sub_cause"] in known.rungs:
+        # Waiting is over when the rank that comes last is on time.
+        removed = culprit["sub_cause"]
+    rung, every = known.rungs[removed], known.rungs["+".join(MECHANISMS)]
+    return [
+        Statement(
+            f"Modelled{_over(known)}: without {removed} the step takes "
+            f"{plain_and_stretched(rung)}, without R1, R2 and R3 {plain_and_stretched(every)}; "
+            f"replayed as executed {value(known.rungs['']['step_ns'], 'ns')}."
+            + (
+                " The longer ones are with compute that comes to overlap slowed down "
+                f"x{known.factor:.2f}, as this capture shows."
+                if known.factor is not None and rung["stretched_ns"] not in (None, rung["step_ns"])
+                else ""
+            ),
+            "ladder",
+        )
+    ]
+
+
+def _over(known: model.Model) -> str:
+    count = known.rungs[""]["step_count"]
+    return f", mean over {count} steps" if count > 1 else ""
+
+
+def plain_and_stretched(row: Row) -> str:
+    """`157.5 to 162.7 ms`: without and with the stretch of newly overlapped compute."""
+    low, high = row["step_ns"], row["stretched_ns"]
+    if high is None or high == low:
+        return value(low, "ns")
+    low_text, high_text = values([low, high], "ns")
+    number, _, unit = low_text.partition(" ")
+    return f"{number if high_text.endswith(f' {unit}') else low_text} to {high_text}"
