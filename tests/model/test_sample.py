@@ -75,8 +75,11 @@ def test_evidence_of_pieces(con: duckdb.DuckDBPyConnection) -> None:
         "gap_class = 'R2' AND sub_cause NOT IN ('stream', 'hw_queue')",
         "gap_class = 'R3' AND (culprit_rank IS NULL OR (NOT is_hidden AND culprit_rank = rank))",
         "gap_class IN ('R1', 'R2', 'R3') AND cause_rank IS NULL",
-        "NOT is_hidden AND cause_rank <> rank",
-        "NOT is_hidden AND (cause_start_ns, cause_end_ns) <> (start_ns, end_ns)",
+        "NOT is_hidden AND rule IS DISTINCT FROM 'join' AND cause_rank <> rank",
+        "NOT is_hidden AND rule = 'join' AND cause_rank <> culprit_rank",
+        "NOT is_hidden AND rule IS DISTINCT FROM 'join' "
+        "AND (cause_start_ns, cause_end_ns) <> (start_ns, end_ns)",
+        "NOT is_hidden AND rule = 'join' AND cause_end_ns - cause_start_ns < end_ns - start_ns",
         "is_hidden AND cause_end_ns - cause_start_ns < end_ns - start_ns AND gap_class <> 'H2'",
         "gap_class = 'H1' AND awaited_node NOT IN ('AG(root)', 'RS(root)')",
     ):
