@@ -77,8 +77,10 @@ def test_evidence_of_pieces(con: duckdb.DuckDBPyConnection) -> None:
         "gap_class IN ('R1', 'R2', 'R3') AND cause_rank IS NULL",
         "NOT is_hidden AND rule IS DISTINCT FROM 'join' AND cause_rank <> rank",
         "NOT is_hidden AND rule = 'join' AND cause_rank <> culprit_rank",
-        "NOT is_hidden AND rule IS DISTINCT FROM 'join' "
-        "AND (cause_start_ns, cause_end_ns) <> (start_ns, end_ns)",
+        (
+            "NOT is_hidden AND rule IS DISTINCT FROM 'join' "
+            "AND (cause_start_ns, cause_end_ns) <> (start_ns, end_ns)"
+        ),
         "NOT is_hidden AND rule = 'join' AND cause_end_ns - cause_start_ns < end_ns - start_ns",
         "is_hidden AND cause_end_ns - cause_start_ns < end_ns - start_ns AND gap_class <> 'H2'",
         "gap_class = 'H1' AND awaited_node NOT IN ('AG(root)', 'RS(root)')",
