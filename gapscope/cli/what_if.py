@@ -91,6 +91,9 @@ _NEXT = {
     "replay_error": "ranks on one GPU need a partition each (MIG, or "
     "`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`) and `CUDA_DEVICE_MAX_CONNECTIONS=8` or more",
     "blocking_sync": "capture steps without a blocking call inside, such as `.item()`",
+    "clock_residual": "ingest the ranks of one job together, each with its own clock stated",
+    "configuration": "correct `gapscope.toml`, or capture the run that it describes",
+    "model_failed": "report this: it is a bug in GapScope",
     "run_ahead": "call `torch.cuda.synchronize()` at the end of each captured step",
 }
 _NEXT["unresolved"] = _NEXT["replay_error"]

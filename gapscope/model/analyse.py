@@ -48,6 +48,11 @@ GROUP BY o.stream
 ORDER BY min(u.issue_rank)
 """
 
+_SHARED_DEVICES = """
+SELECT string_agg(rank::VARCHAR, ', ' ORDER BY rank), count(*)
+FROM v1.rank WHERE device_uuid IS NOT NULL GROUP BY device_uuid HAVING count(*) > 1 ORDER BY 1
+"""
+
 CLASSES = ("R1", "R2", "R3", "H1", "H2", "floor", "unresolved", "carried")
 
 
@@ -189,15 +194,18 @@ class _Analysis:
         """Whether the pack describes this program at all."""
         batch = self.batch
         kinds = Counter(node.kind for node in batch.program)
+        # What runs beside the units (a loss that is averaged) takes no rule away and breaks none.
         foreign = [
-            node for node in batch.program if node.kind == "COMM" and node.phase != "optimizer"
+            node
+            for node in batch.program
+            if node.kind == "COMM" and node.phase != "optimizer" and node.unit
         ]
         found = []
         if foreign:
             found.append(
                 Check("rule_pack", None, "warn", float(len(foreign)), 0.0,
-                      f"{len(foreign)} collectives a step inside forward or backward are not "
-                      "FSDP2's: the pack knows no rule for them", "bound")
+                      f"{len(foreign)} collectives a step inside forward or backward of units are "
+                      "not FSDP2's: the pack knows no rule for them", "bound")
             )  # fmt: skip
         elif not kinds["AG"] and not kinds["RS"]:
             found.append(
@@ -231,6 +239,15 @@ class _Analysis:
             found.append(
                 Check("configuration", None, "ok", None, None, self.found.words() + said, None)
             )
+        shared = self.con.execute(_SHARED_DEVICES).fetchall()
+        for ranks, uuid_count in shared:
+            found.append(
+                Check(
+                    "shared_device", None, "info", float(uuid_count), None,
+                    f"ranks {ranks} share a device: whether their kernels held each other up is "
+                    "what replay_error and unresolved tell", None,
+                )
+            )  # fmt: skip
         if batch.unmatched:
             found.append(
                 Check("collectives_matched", None, "warn", float(len(batch.unmatched)), 0.0,
@@ -436,22 +453,18 @@ class _Analysis:
                 if factor is not None
                 else None
             )
-            self._played("what_if", removed, played, slow, usable)
-        for change, played in ladder.interventions(setting).items():
-            self._played("what_if_change", change, played, None, usable)
-
-    def _played(
-        self,
-        table: str,
-        what: str,
-        played: replay.Replayed,
-        slow: replay.Replayed | None,
-        usable: Sequence[int],
-    ) -> None:
-        for s in usable:
-            for r, rank in enumerate(self.batch.ranks):
+            for s, r in self._cells(usable):
+                stretched = int(slow.step[s, r]) if slow is not None else None
                 self.results.add(
-                    table,
-                    (rank, self.batch.steps[s], what, int(played.step[s, r]),
-                     int(slow.step[s, r]) if slow is not None else None),
-                )  # fmt: skip
+                    "what_if",
+                    (batch.ranks[r], batch.steps[s], removed, int(played.step[s, r]), stretched),
+                )
+        for change, played in ladder.interventions(setting).items():
+            for s, r in self._cells(usable):
+                self.results.add(
+                    "what_if_change",
+                    (batch.ranks[r], batch.steps[s], change, int(played.step[s, r])),
+                )
+
+    def _cells(self, usable: Sequence[int]) -> list[tuple[int, int]]:
+        return [(s, r) for s in usable for r in range(len(self.batch.ranks))]

@@ -86,8 +86,7 @@ _TABLES = (
         rank           BIGINT  -  Global rank.
         step_id        BIGINT  -  Step.
         change         VARCHAR -  The change.
-        step_ns        BIGINT  ns Replayed length with everything else as executed.
-        stretched_ns   BIGINT  ns The same with newly overlapped compute slowed as the capture shows; NULL: not measurable.
+        step_ns        BIGINT  ns Replayed length with everything else as executed; newly overlapped compute is not slowed.
         """,
     ),
     table_of(

@@ -109,13 +109,33 @@ def test_collectives_of_somebody_else_inside_forward_mean_that_the_pack_does_not
             "warn",
             "bound",
             (
-                "1 collectives a step inside forward or backward are not FSDP2's: the pack knows "
-                "no rule for them"
+                "1 collectives a step inside forward or backward of units are not FSDP2's: the "
+                "pack knows no rule for them"
             ),
         )
     ]
     assert _rows(run, "SELECT count(*) FROM v1.step_gap") == [(0,)]
     assert _rows(run, "SELECT count(*) > 0 FROM v1.step_budget") == [(True,)]
+
+
+def test_a_loss_averaged_over_ranks_beside_the_units_withholds_nothing(
+    capture: dict[str, Any], tmp_path: Path
+) -> None:
+    events = list(capture["traceEvents"])
+    gather = next(e for e in events if e.get("cat") == "kernel" and "AllGather" in e["name"])
+    for number, label in enumerate(_named(events, "FSDP::post_forward")):
+        launch = _inside(label, "cudaLaunchKernelExC", 5.0, 9_000_020 + number)
+        kernel = gather | {
+            "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ts": launch["ts"] + 20, "dur": 9.0,
+            "args": gather["args"] | {"correlation": 9_000_020 + number, "stream": 99},
+        }  # fmt: skip
+        events += [launch, kernel]
+    run = _analysed(events, capture, tmp_path)
+    assert _rows(run, "SELECT DISTINCT node FROM v1.op_unit WHERE node_kind = 'COMM'") == [
+        ("COMM(root)",)
+    ]
+    assert _rows(run, "SELECT count(*) FROM v1.model_check WHERE withholds = 'bound'") == [(0,)]
+    assert _rows(run, "SELECT count(*) FROM v1.step_gap") == [(2,)]
 
 
 def test_a_run_that_beats_a_rule_gets_no_bound(capture: dict[str, Any], tmp_path: Path) -> None:
