@@ -90,7 +90,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
         ("t.json", b"<html></html>", "unknown-format"),
         ("t.json", PNG, "unknown-format"),
         ("t.sqlite", PNG, "unknown-format"),
-        ("t.json.gz", gzip.compress(PNG), "unknown-format"),
+        ("t.json.gz", gzip.compress(PNG, mtime=0), "unknown-format"),
         ("t.json.gz", b"\x1f\x8b" + b"\xff" * 99, "truncated-input"),
         ("t.json", TEXT.decode().encode("utf-16"), "unknown-format"),
         ("t.json", b"[" * 100_000, "unknown-format"),
