@@ -191,7 +191,10 @@ def test_repair(text: bytes, fixed: Any, changes: int) -> None:
         (b"{" * 100_000, "not-a-kineto-trace"),
         (b'{"schemaVersion": 1, "devic', "truncated-input"),
         (b"\x1f\x8b", "truncated-input"),
-        (gzip.compress(b'{"schemaVersion": 1, "traceEvents": []}' * 9, mtime=0)[:20], "truncated-input"),
+        (
+            gzip.compress(b'{"schemaVersion": 1, "traceEvents": []}' * 9, mtime=0)[:20],
+            "truncated-input",
+        ),
         (b"\x1f\x8bnot gzip at all", "truncated-input"),
     ],
 )
