@@ -114,7 +114,7 @@ def interval(
         return f"{text} (n={n})"
     if low == high == amount:
         return f"{text} (n={n}, all equal)"
-    ends = f"{number(low, divisor, unit)}–{number(high, divisor, unit)}"  # noqa: RUF001
+    ends = f"{number(low, divisor, unit)}–{number(high, divisor, unit)}"  # noqa: RUF001 -- a range
     return f"{text} (n={n}, {ends})"
 
 

@@ -296,7 +296,7 @@ def units(model: nn.Module) -> list[tuple[str, str]]:
     found = []
     for name, module in model.named_modules():
         if isinstance(module, FSDPModule):
-            group = getattr(module._get_fsdp_state(), "_fsdp_param_group", None)  # noqa: SLF001
+            group = getattr(module._get_fsdp_state(), "_fsdp_param_group", None)  # noqa: SLF001 -- torch has no other way
             found.append((name, getattr(group, "_module_fqn", "no group")))
     return found
 

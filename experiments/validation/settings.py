@@ -43,7 +43,7 @@ def runs(settings: int, singles: int, seed: int) -> list[Run]:
     """Each setting once clean, with `singles` single faults, and every second one with two."""
     found = []
     for number in range(settings):
-        rng = random.Random(f"{seed} {number}")  # noqa: S311
+        rng = random.Random(f"{seed} {number}")  # noqa: S311 -- no secret
         clean = Run(f"{number:03d}", f"{number:03d}", (), _setting(rng, seed * 10_000 + number))
         found.append(clean)
         possible = [fault for fault in FAULTS if _fits(fault, clean.sections)]

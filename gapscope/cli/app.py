@@ -212,6 +212,7 @@ def _usage_error(error: Exception, arguments: list[str] | None) -> GapscopeError
         typed = (sys.argv[1:] if arguments is None else arguments)[:1]
         known = {command.__name__.replace("_", "-") for command in (*_COMMANDS, trace.trace)}
         path = " ".join(["gapscope", *(name for name in typed if name in known)])
+    # typer brings its own click, without types.
     message = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     if not message:
         # `no_args_is_help` raises with the help as its message already shown.

@@ -193,7 +193,7 @@ def _shell(run: Run, format_: RowFormat) -> None:
         location = str(run.path.resolve()).replace("'", "''")
         run.close()
         start = f"SET VARIABLE gapscope_run = '{location}'"
-        os.execv(duckdb, [duckdb, "-readonly", "-cmd", start, database])  # noqa: S606
+        os.execv(duckdb, [duckdb, "-readonly", "-cmd", start, database])  # noqa: S606 -- becomes the shell
     output.say(f"{database}, read-only; statements end with `;`, leave with `.quit`")
     while True:
         try:

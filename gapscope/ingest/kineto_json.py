@@ -139,6 +139,7 @@ class EventStream(Generic[T]):
         self._limit_bytes = limit_bytes
         self._offset = 0  # of the first byte of the buffer, in uncompressed text
         self._separator: bytes | None = None
+        # A type that is only known at run time.
         self._decode_list = msgspec.json.Decoder(list[event_type]).decode  # type: ignore[valid-type]
         self._decode_one = msgspec.json.Decoder(event_type).decode
         self._decode_lax = msgspec.json.Decoder(event_type, strict=False).decode

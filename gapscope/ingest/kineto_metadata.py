@@ -107,6 +107,7 @@ class TraceMetadata:
         return self._members.get(name, Raw(b"null"))
 
     def _text(self, name: str) -> str | None:
+        # msgspec takes unions as types; its stub of `type` does not.
         value = decode_member(self._raw(name), str | int | float)  # type: ignore[arg-type]
         return None if value is None else str(value)[:64]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gapscope.model.reasons import NONE, Reasons
-from gapscope.model.rules.book import Edge
+from gapscope.model.rules.book import Edge, Node
 from gapscope.model.rules.fsdp2 import COMPUTE, ENGINE
 from gapscope.model.walk import Piece, Walker
 
@@ -33,9 +33,9 @@ class Gap:
     recoverable_ns: int
 
 
-def structural(program: Sequence[object], edges: Sequence[Edge]) -> list[bool]:
+def structural(program: Sequence[Node], edges: Sequence[Edge]) -> list[bool]:
     """For each node: whether every compute node is ordered with it by data and buffers (H1)."""
-    kinds = [node.kind for node in program]  # type: ignore[attr-defined]
+    kinds = [node.kind for node in program]
     ancestors = [0] * len(kinds)
     for edge in edges:  # sorted by `after`, so that ancestors of `before` are complete
         ancestors[edge.after] |= ancestors[edge.before] | (1 << edge.before)

@@ -221,7 +221,7 @@ def _unit(column: Column, column_cells: Sequence[Cell]) -> tuple[float, str] | N
 
 def _cell(column: Column, cell: Cell, unit: tuple[float, str] | None) -> dict[str, Any]:
     if cell is None:
-        text = "n/a" if column.kind in _NUMERIC else "–"  # noqa: RUF001
+        text = "n/a" if column.kind in _NUMERIC else "–"  # noqa: RUF001 -- a dash
         return {"kind": "none", "text": text, "sort": None}
     if isinstance(cell, Quantity):
         text = interval(cell.value, cell.unit, cell.n, cell.low, cell.high, unit)

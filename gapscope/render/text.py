@@ -113,7 +113,7 @@ def _ceiling(amount: Quantity | None) -> str:
 
 def _ascii(text: str) -> str:
     """Names may hold anything: what a plain terminal cannot print becomes `?`."""
-    plain = text.replace("–", "-").replace("…", "...")  # noqa: RUF001
+    plain = text.replace("–", "-").replace("…", "...")  # noqa: RUF001 -- to ASCII
     return "".join(c if c == "\n" or " " <= c <= "~" else "?" for c in plain)
 
 

@@ -43,7 +43,7 @@ _COLUMNS = {
         compute_ns       BIGINT  Time of compute kernels in it.
         clean_compute_ns BIGINT  The same with nothing injected.
         ideal_step_ns    BIGINT  Same lengths of all ops, but all ranks start at once with all issued, no queue is shared, no wait is coarser than data and buffers need, starting costs nothing.
-    """,  # noqa: E501
+    """,  # noqa: E501 -- one column a line
     PIECE: """
         rank             BIGINT  Global rank.
         step_id          BIGINT  Step, as in v1.step.
@@ -53,7 +53,7 @@ _COLUMNS = {
         place            VARCHAR hw_queue or stream, for R2.
         op_id            BIGINT  Op that waited (R1, R2, floor) or ran (transfer, R3, work).
         node             VARCHAR Its node: AG, AGOUT, FWD, RSIN, RS, ... and its module.
-    """,  # noqa: E501
+    """,  # noqa: E501 -- one column a line
     CLOCK: """
         rank             BIGINT  Global rank.
         offset_ns        BIGINT  Added to true time; a second more is added on all ranks alike.

@@ -9,7 +9,7 @@ import pytest
 from gapscope.render import html
 from gapscope.report.build import build
 
-from ..report.tiny import modelled  # noqa: TID252
+from ..report.tiny import modelled  # noqa: TID252 -- tests are no package on the path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

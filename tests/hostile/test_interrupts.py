@@ -34,7 +34,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
         # Under nohup the tests themselves ignore it, and what they start would too.
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509 -- no threads
     )
 
 

@@ -581,7 +581,7 @@ def test_h200_captures_match_expected_unions(path: Path) -> None:
     expected = json.loads((SHARED / "expected/h200_budget.json").read_text())
     key = f"data/h200/kineto/{path.name}"
     if key not in expected:
-        pytest.skip("no expected figures")
+        pytest.skip("../shared/expected has no figures for this capture")
     rows, info = read_capture(path)
     ops = rows["gpu_op"]
     assert len(ops) == expected[key]["device_ops"]

@@ -1045,5 +1045,5 @@ def test_read_ahead_passes_errors_and_stops_early() -> None:
 
     steps = read_ahead(endless())
     next(steps)
-    steps.close()  # type: ignore[attr-defined]
+    steps.close()
     assert len(fetched) == 2

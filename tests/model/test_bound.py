@@ -171,7 +171,7 @@ def test_no_feasible_execution_beats_the_bound(model: Model, seed: int, ranks: i
     for _ in range(3):
         assert (found.t_lb[0] <= executed(of, every, weights, random)).all()
     # and it is reached: without delays the execution is the schedule
-    random.choice = lambda of: 0  # type: ignore[method-assign]
+    random.choice = lambda of: 0
     assert found.t_lb[0].tolist() == executed(of, every, weights, random).tolist()
 
 

@@ -215,7 +215,7 @@ def test_pauses_are_cut_to_the_usual_time_between_launches() -> None:
 def skewed(*late: int, ranks: int = 3) -> Batch:
     """One rank a step sleeps 500 before the first launch."""
 
-    def pause(who: int):  # type: ignore[no-untyped-def]
+    def pause(who: int):
         first: set[int] = set()
 
         def once(kind: str, rank: int) -> int:

@@ -48,7 +48,7 @@ def test_verdict_is_that_of_the_rank_without_compute_longest(document: Document)
     assert _numbers(verdict.stalled) == (10 * US, 3, 10 * US, 10 * US)
     assert _numbers(verdict.tail) == (0, 3, 0, 0)
     assert verdict.blocking_bound == "upper"
-    assert "100.0 us (n=3, 98.00–100.0) on rank 1" in verdict.headline.text  # noqa: RUF001
+    assert "100.0 us (n=3, 98.00–100.0) on rank 1" in verdict.headline.text  # noqa: RUF001 -- a range
     assert "compute runs 64.0 %" in verdict.headline.text
 
 

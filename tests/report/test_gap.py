@@ -32,7 +32,7 @@ def test_headline_says_the_step_the_bound_and_what_dominates(document: Document)
     assert verdict.t_lb == Quantity(76 * US, "ns", 3, 76 * US, 76 * US)
     assert verdict.gap == Quantity(24 * US, "ns", 3, 22 * US, 24 * US)
     assert verdict.headline.text == (
-        "A step takes 100.0 us (n=3, 98.00–100.0) on rank 0; the rules allow 76.00 us for "  # noqa: RUF001
+        "A step takes 100.0 us (n=3, 98.00–100.0) on rank 0; the rules allow 76.00 us for "  # noqa: RUF001 -- a range
         "the same work (T_lb, a program-order bound): at most 24.00 us (24.0 %) could be got back "
         "with the order of launches unchanged, 10.00 us (10.00 us to 10.00 us over 3 steps) of it "
         "R3 cross-rank skew behind rank 1 (R1 late launch there)."

@@ -31,7 +31,7 @@ def test_value(amount: float | None, unit: str, text: str) -> None:
 
 
 def test_interval_keeps_one_unit() -> None:
-    assert units.interval(1_500_000, "ns", 3, 900_000, 2_000_000) == "1.50 ms (n=3, 0.90–2.00)"  # noqa: RUF001
+    assert units.interval(1_500_000, "ns", 3, 900_000, 2_000_000) == "1.50 ms (n=3, 0.90–2.00)"  # noqa: RUF001 -- a range
     assert units.interval(5, "ns", 1, 5, 5) == "5 ns (n=1)"
     assert units.interval(5, "ns", 4, 5, 5) == "5 ns (n=4, all equal)"
     assert units.interval(5, "ns", None, None, None) == "5 ns"

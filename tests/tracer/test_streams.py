@@ -272,7 +272,7 @@ def test_rank_and_environment(play: Play):
         SLURM_PROCID="3",
         SLURM_NTASKS="8",
         CUDA_DEVICE_MAX_CONNECTIONS='8"',
-        SECRET_TOKEN="canary",  # noqa: S106
+        SECRET_TOKEN="canary",  # noqa: S106 -- planted
     )
     assert played.process().name.startswith("rank-3-")
     meta = meta_of(played.process())
