@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapscope.report import queries
+from gapscope.report import gantt_queries
 from gapscope.report.document import Gantt, Mark
 from gapscope.units import plural, value
 
 if TYPE_CHECKING:
     from gapscope.report.facts import Facts, Row
+    from gapscope.report.queries import Window
 
 MARK_LIMIT = 2000
 # All Gantt figures of a page together; the data of a report stays below 1 MB.
@@ -21,7 +22,7 @@ _FINEST = 2000
 
 
 def figure(
-    facts: Facts, window: queries.Window, length_ns: int, limit: int, *, is_open: bool
+    facts: Facts, window: Window, length_ns: int, limit: int, *, is_open: bool
 ) -> Gantt | None:
     """The figure with at most `limit` boxes; small ops share boxes only where they must."""
     known = facts.model
@@ -29,7 +30,7 @@ def figure(
     query = ""
     grain = 0
     while True:
-        query = queries.gantt(
+        query = gantt_queries.gantt(
             window, grain, has_bound=known.has_bound, has_classes=known.has_classes
         )
         rows = facts.rows(query)
