@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from gapscope.model.reasons import NONE, Reasons
@@ -117,7 +119,7 @@ def classify(
         take = max(0, min(owed, room))
         owed -= take
         pieces = [
-            replace(piece, gap_class="H1" if _is_hard(piece, is_structural) else "H2")
+            piece._replace(gap_class="H1" if _is_hard(piece, is_structural) else "H2")
             if piece.gap_class == "hard"
             else piece
             for piece in pieces
@@ -143,8 +145,6 @@ def _overlay(pieces: list[Piece], engine: list[tuple[int, int, int]]) -> list[Pi
     """Whatever else was waited for meanwhile: time in which the engine works is `work`."""
     if not pieces:
         return pieces
-    import bisect
-
     result: list[Piece] = []
     for piece in pieces:
         if piece.gap_class == "work":
@@ -152,18 +152,18 @@ def _overlay(pieces: list[Piece], engine: list[tuple[int, int, int]]) -> list[Pi
             continue
         at = piece.start
         first = max(0, bisect.bisect_left(engine, (piece.start, 0, 0)) - 4)
-        for start, end, op in engine[first:]:
+        for start, end, op in islice(engine, first, None):
             if start >= piece.end:
                 break
             lo, hi = max(start, at), min(end, piece.end)
             if hi <= lo:
                 continue
             if lo > at:
-                result.append(replace(piece, start=at, end=lo))
+                result.append(piece._replace(start=at, end=lo))
             result.append(Piece(lo, hi, "work", "", op))
             at = hi
         if at < piece.end:
-            result.append(replace(piece, start=at))
+            result.append(piece._replace(start=at))
     return result
 
 
@@ -211,7 +211,7 @@ def _split(pieces: list[Piece], cut_of: dict[int, int], gap_class: str) -> list[
     for i, piece in enumerate(pieces):
         cut = cut_of.get(i, 0)
         if cut:
-            result.append(replace(piece, end=piece.start + cut, gap_class=gap_class))
+            result.append(piece._replace(end=piece.start + cut, gap_class=gap_class))
         if cut < piece.length:
-            result.append(replace(piece, start=piece.start + cut))
+            result.append(piece._replace(start=piece.start + cut))
     return result

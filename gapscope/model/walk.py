@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from gapscope.model.reasons import NONE, Reasons
 from gapscope.model.rules.fsdp2 import ENGINE
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 RECOVERABLE = ("R1", "R2", "R3")
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """One stretch of a gap, [start, end) aligned ns, with its class and the evidence for it."""
 
     start: int
@@ -180,8 +179,7 @@ class Walker:
             end = min(at + piece.length, hi)
             if end > at:
                 found.append(
-                    replace(
-                        piece, start=at, end=end, op=op, node=node, is_hidden=True,
+                    piece._replace(start=at, end=end, op=op, node=node, is_hidden=True,
                         # The last rank may itself have waited for another one (R3).
                         culprit=last if piece.culprit == NONE else piece.culprit,
                         cause_rank=last, cause_start=piece.start, cause_end=piece.start + end - at,
@@ -189,7 +187,7 @@ class Walker:
                 )  # fmt: skip
             at = end
         if at < hi:
-            found.append(replace(hard, start=at))
+            found.append(hard._replace(start=at))
         return found
 
     def _laggard(self, last: int, node: int, since: int) -> str:
