@@ -20,7 +20,7 @@ from gapscope.model import (
 from gapscope.model.checks import Check
 from gapscope.model.classify import classify, structural
 from gapscope.model.load import Batch, load
-from gapscope.model.reasons import NONE, Reasons
+from gapscope.model.reasons import NONE, Producers, Reasons
 from gapscope.model.rules import fsdp2
 from gapscope.model.store import store
 from gapscope.model.walk import Clock, Piece, Walker
@@ -339,8 +339,9 @@ class _Analysis:
     ) -> set[int]:
         """Classify every gap; returns the steps whose verdict is refused for it."""
         batch = self.batch
+        producers = Producers(batch.program, self.edges)
         reasons = {
-            at: Reasons(batch, self.edges, queue_found.queues, *at)
+            at: Reasons(batch, producers, queue_found.queues, *at)
             for at in batch.ops
             if at[0] in usable
         }
