@@ -257,10 +257,6 @@ EXPORT CUptiResult cuptiActivityFlushAll(uint32_t) {
   return CUPTI_SUCCESS;
 }
 
-EXPORT CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute, size_t*, void*) {
-  return CUPTI_SUCCESS;
-}
-
 EXPORT CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType type) {
   state().is_thread_system = type == CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM;
   return CUPTI_SUCCESS;

@@ -1,7 +1,6 @@
 // The parts of the tracer that need no traced process.
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -92,13 +91,12 @@ void buffers_come_and_go() {
   uint8_t* two = pool.take();
   CHECK(one != nullptr && two != nullptr && pool.take() == nullptr);
   CHECK(pool.owns(one) && !pool.owns(reinterpret_cast<uint8_t*>(&pool)));
-  std::memset(one, 1, 4096);
   pool.complete(one, 10);
   pool.complete(two, 20);
   std::vector<size_t> valid;
   CHECK(pool.drain([&](const BufferPool::Full& full) { valid.push_back(full.valid); }) == 2);
   CHECK(valid == (std::vector<size_t>{10, 20}));
-  CHECK(pool.take() != nullptr && pool.take() == one && one[0] == 0 && one[4095] == 0);
+  CHECK(pool.take() != nullptr && pool.take() == one);
 }
 
 void buffers_are_shared_without_loss() {
