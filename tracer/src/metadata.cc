@@ -31,6 +31,9 @@ const char* const kAllowedVariables[] = {
     "TORCH_NCCL_CUDA_EVENT_CACHE", "TORCH_NCCL_ENABLE_TIMING", "TORCH_NCCL_HIGH_PRIORITY",
 };
 
+// In the order of WindowKind.
+const char* const kWindowNames[] = {"all", "profiler", "signal", "steps"};
+
 constexpr int64_t kMostRanks = INT32_MAX;
 
 // The variable's value if it is a whole number that a rank can be.
@@ -182,7 +185,11 @@ bool write_metadata(const std::string& directory, const Metadata& m, const Optio
   json.add("sink", options.is_null_sink ? "null" : "arrow");
   json.add("lz4", options.is_lz4);
   json.add("graphs", options.is_graph_nodes ? "node" : "graph");
-  json.add("window", options.is_profiler_window ? "profiler" : "all");
+  json.add("window", kWindowNames[static_cast<size_t>(options.window)]);
+  if (options.window == WindowKind::kSteps) {
+    json.add("first_step", options.first_step);
+    if (options.end_step != INT64_MAX) json.add("end_step", options.end_step);
+  }
   json.add("duration_ns", options.duration_ns);
   json.add("flush_ns", options.flush_ns);
   json.close();

@@ -424,6 +424,11 @@ EXPORT void fake_one_of_each() {
        ++s.correlation, 700);
 }
 
+EXPORT int fake_is_recording() {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  return state().kinds.count(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) != 0;
+}
+
 EXPORT void fake_profiler(int is_start) {
   CUpti_CallbackData data;
   memset(&data, 0, sizeof data);

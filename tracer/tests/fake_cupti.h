@@ -11,4 +11,6 @@ void fake_one_of_each();
 void fake_kernel_without_time();
 // cudaProfilerStart and Stop.
 void fake_profiler(int is_start);
+// Whether kernels are recorded now.
+int fake_is_recording();
 }

@@ -9,7 +9,9 @@
 #include "buffer_pool.h"
 #include "nvtx_ranges.h"
 #include "sink.h"
+#include "step_name.h"
 #include "tables.h"
+#include "window.h"
 
 #define CHECK(condition)                                                      \
   do {                                                                        \
@@ -33,6 +35,32 @@ void labels_are_split() {
   }
   // More digits than a number of 64 bits is sure to hold.
   CHECK(split_label("x, op_id = 1234567890123456789").op_id == kNoNumber);
+}
+
+void steps_are_recognized() {
+  struct {
+    const char* name;
+    int64_t number;
+  } const cases[] = {{"step 7", 7},          {"ProfilerStep#12", 12}, {"Iteration: 3", 3},
+                     {"iter_0", 0},          {"STEP5", 5},            {"train step 4", 4},
+                     {"training_iter#9", 9}, {"global_step = 8", 8},  {"Train Global Step 2", 2},
+                     {"step", -1},           {"7", -1},               {"", -1},
+                     {"step 7 ", -1},        {"my step 7", -1},       {"footstep 7", -1},
+                     {"profilerstep#1", -1}, {"trainer step 1", -1},  {"layer 3", -1},
+                     {" step 1", -1},        {"step 1234567890123456789", -1}};
+  for (const auto& one : cases) CHECK(step_number(one.name) == one.number);
+}
+
+void windows_open_once() {
+  Window window;
+  CHECK(!window.has(0, INT64_MAX));
+  CHECK(window.open(10) && !window.open(11) && window.is_open());
+  CHECK(window.has(5, 10) && window.has(10, 90) && !window.has(5, 9));
+  CHECK(window.close(20) && !window.close(30) && !window.open(40) && !window.is_open());
+  CHECK(window.has(20, INT64_MAX) && !window.has(21, INT64_MAX) && window.has(0, 90));
+  window.forget();
+  // Closed before it opened: never.
+  CHECK(window.close(5) && !window.open(6) && !window.has(0, INT64_MAX));
 }
 
 void names_come_before_rows() {
@@ -134,6 +162,8 @@ void buffers_are_shared_without_loss() {
 
 int main() {
   gapscope::labels_are_split();
+  gapscope::steps_are_recognized();
+  gapscope::windows_open_once();
   gapscope::names_come_before_rows();
   gapscope::forgotten_names_get_new_ids();
   gapscope::batches_are_cut();
