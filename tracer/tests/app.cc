@@ -2,6 +2,8 @@
 // libcuda would, plays one scenario, and ends in the scenario's way.
 //
 //   app LIBCUPTI TRACER SCENARIO [ARGUMENT...]
+//
+// TRACER `-` is what CUDA_INJECTION64_PATH names; nothing is loaded where it is not set.
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
@@ -42,6 +44,11 @@ void load(const char* cupti, const char* tracer) {
       reinterpret_cast<decltype(kernel_without_time)>(dlsym(library, "fake_kernel_without_time"));
   profiler = reinterpret_cast<decltype(profiler)>(dlsym(library, "fake_profiler"));
   is_recording = reinterpret_cast<decltype(is_recording)>(dlsym(library, "fake_is_recording"));
+  if (strcmp(tracer, "-") == 0) tracer = getenv("CUDA_INJECTION64_PATH");
+  if (tracer == nullptr) {
+    inject = [] { return 1; };
+    return;
+  }
   void* ours = dlopen(tracer, RTLD_NOW | RTLD_LOCAL);
   if (ours == nullptr) {
     fprintf(stderr, "%s\n", dlerror());

@@ -268,10 +268,12 @@ EXPORT CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType type) {
 
 #if FAKE_VERSION >= 24
 EXPORT CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId id, uint8_t is_on) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
   if (is_on == 0) state().quiet_runtime.insert(id);
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId id, uint8_t is_on) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
   if (is_on == 0) state().quiet_driver.insert(id);
   return CUPTI_SUCCESS;
 }
