@@ -23,7 +23,7 @@ __attribute__((constructor)) void name_ourselves() {
     const char* taken = getenv(name);
     if (taken != nullptr && *taken != 0) return;
   }
-  // bash brings a setenv of its own, for its variables, which are not there yet.
+  // bash exports a setenv of its own, which makes shell variables: before its main, libc's is safe.
   void* libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   if (libc == nullptr) return;
   const auto set = reinterpret_cast<decltype(&setenv)>(dlsym(libc, "setenv"));
