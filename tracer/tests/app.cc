@@ -30,6 +30,8 @@ void (*one_of_each)() = nullptr;
 void (*kernel_without_time)() = nullptr;
 void (*profiler)(int) = nullptr;
 int (*is_recording)() = nullptr;
+void (*record_event)(uint32_t, uint32_t) = nullptr;
+void (*wait_event)(uint32_t, uint32_t) = nullptr;
 int (*inject)() = nullptr;
 
 void load(const char* cupti, const char* tracer) {
@@ -44,6 +46,8 @@ void load(const char* cupti, const char* tracer) {
       reinterpret_cast<decltype(kernel_without_time)>(dlsym(library, "fake_kernel_without_time"));
   profiler = reinterpret_cast<decltype(profiler)>(dlsym(library, "fake_profiler"));
   is_recording = reinterpret_cast<decltype(is_recording)>(dlsym(library, "fake_is_recording"));
+  record_event = reinterpret_cast<decltype(record_event)>(dlsym(library, "fake_record"));
+  wait_event = reinterpret_cast<decltype(wait_event)>(dlsym(library, "fake_wait"));
   if (strcmp(tracer, "-") == 0) tracer = getenv("CUDA_INJECTION64_PATH");
   if (tracer == nullptr) {
     inject = [] { return 1; };
@@ -95,6 +99,32 @@ void ranges() {
   nvtxRangePop();
   nvtxRangePop();          // one too many
   nvtxRangePushA("open");  // one too few
+}
+
+// Stream 20 waits for others; every kernel has a length of its own, so that tests can tell them apart.
+void events() {
+  launch(kKernel, 7, 101);
+  record_event(500, 7);
+  launch(kKernel, 7, 102);
+  wait_event(500, 20);
+  launch(kKernel, 20, 201);
+  // The event object again, on another stream; two waits for that record.
+  launch(kKernel, 8, 103);
+  record_event(500, 8);
+  wait_event(500, 20);
+  wait_event(500, 21);
+  launch(kKernel, 20, 202);
+  launch(kKernel, 21, 203);
+  // Recorded in another thread, waited for in this one.
+  std::thread([] {
+    launch(kKernel, 9, 104);
+    record_event(501, 9);
+  }).join();
+  wait_event(501, 20);
+  launch(kKernel, 20, 204);
+  // Recorded before the capture.
+  wait_event(777, 20);
+  launch(kKernel, 20, 205);
 }
 
 void steps(int count) {
@@ -164,6 +194,10 @@ int main(int argc, char** argv) {
     launch(kKernel, 7, 100);
     nvtxRangePop();
     steps(3);
+    return 0;
+  }
+  if (scenario == "events") {
+    events();
     return 0;
   }
   if (scenario == "epoch") {
