@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "utf8.h"
+
 namespace gapscope {
 namespace {
 
@@ -98,7 +100,7 @@ class Json {
   }
   void quote(const std::string& value) {
     text_ += '"';
-    for (const char c : value) {
+    for (const char c : to_utf8(value)) {
       if (c == '"' || c == '\\') {
         text_ += '\\';
         text_ += c;

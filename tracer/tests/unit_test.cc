@@ -11,6 +11,7 @@
 #include "sink.h"
 #include "step_name.h"
 #include "tables.h"
+#include "utf8.h"
 #include "window.h"
 
 #define CHECK(condition)                                                      \
@@ -86,6 +87,26 @@ void names_come_before_rows() {
   CHECK(sink.rows("name").size() == 3);
   CHECK((sink.rows("call")[2] == std::vector<std::string>{"2", "0", "3", "700"}));
   CHECK((sink.rows("api")[0] == std::vector<std::string>{"4", "5", "6", "1", "0"}));
+}
+
+void text_becomes_utf8() {
+  for (const char* text : {"", "step 7", "l\u00e9ger", "\u4e09", "\U0001F600", "\U0010FFFF"}) {
+    CHECK(is_utf8(text) && to_utf8(text) == text);
+  }
+  const std::string mark = "\ufffd";
+  CHECK(to_utf8("l\xe9ger") == "l" + mark + "ger");
+  // Cut within a character, too long a form of `/`, half a surrogate pair, beyond the last one.
+  CHECK(to_utf8("a\xe4\xb8") == "a" + mark + mark);
+  CHECK(to_utf8("\xc0\xaf") == mark + mark);
+  CHECK(to_utf8("\xed\xa0\x80") == mark + mark + mark);
+  CHECK(to_utf8("\xf4\x90\x80\x80!") == mark + mark + mark + mark + "!");
+  MemorySink sink;
+  Loss loss;
+  Tables tables(sink, loss);
+  CHECK(tables.name("l\xe9ger") == 1 && tables.name("l\xe9ger") == 1);
+  tables.clock.append(int64_t{0}, int64_t{0}, int64_t{0});
+  tables.flush_all();
+  CHECK(sink.rows("name")[0][1] == "l" + mark + "ger");
 }
 
 void forgotten_names_get_new_ids() {
@@ -165,6 +186,7 @@ int main() {
   gapscope::steps_are_recognized();
   gapscope::windows_open_once();
   gapscope::names_come_before_rows();
+  gapscope::text_becomes_utf8();
   gapscope::forgotten_names_get_new_ids();
   gapscope::batches_are_cut();
   gapscope::buffers_come_and_go();
