@@ -91,10 +91,11 @@ void NvtxRanges::handle(const NvtxEvent& event, std::string_view text, uint32_t 
 
 NvtxRanges::Open NvtxRanges::open(const NvtxEvent& event, std::string_view text, uint32_t tid) {
   if (event.registered != nullptr) {
-    return {event.time_ns,          name_of(event.registered), name_of(event.domain),
-            tables_.thread(tid), kNoNumber,                 kNoNumber};
+    return {event.time_ns,       name_of(event.registered), name_of(event.domain),
+            tables_.thread(tid), kNoNumber,                 event.payload};
   }
-  const SplitLabel split = split_label(text);
+  SplitLabel split = split_label(text);
+  if (split.sequence == kNoNumber) split.sequence = event.payload;
   return {event.time_ns,       tables_.name(split.label), name_of(event.domain),
           tables_.thread(tid), split.op_id,               split.sequence};
 }
