@@ -1,4 +1,4 @@
-"""What `gapscope.instrument` said in a traced program: collectives as ranges, the rest as one file."""
+"""What `gapscope.instrument` said in a program: collectives as ranges, the rest as one file."""
 
 from __future__ import annotations
 

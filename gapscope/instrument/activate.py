@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from .guard import guarded
 from .import_hook import after_import
-from .session import Session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .session import Session
 
 # Its last line is reached when all of FSDP2 is there.
 _FSDP2 = "torch.distributed.fsdp._fully_shard"
@@ -35,7 +38,9 @@ def step() -> None:
 @guarded
 def _begin() -> None:
     global _session  # noqa: PLW0603 -- one process, one session
+    # Not before: most Python processes never come here, and must start as fast as ever.
     from .patch import patch
+    from .session import Session
     from .voice import find_voice
 
     voice = find_voice()

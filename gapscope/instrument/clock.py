@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from .guard import guarded
@@ -31,7 +32,7 @@ Clock = Callable[[], int]
 
 
 class ClockExchange:
-    """One process's part in the exchange. The sign: `offset_ns` added to this clock gives rank 0's."""
+    """One process's part in it. `offset_ns`, added to this clock, gives that of rank 0."""
 
     def __init__(self, clock: Clock = time.monotonic_ns) -> None:
         self._clock = clock
@@ -140,11 +141,11 @@ class ClockExchange:
 
 
 def boot_id() -> str | None:
-    """The same for two processes only if one kernel keeps their clock; a digest of the kernel's id."""
+    """A digest that two processes share only if one kernel keeps their clock."""
     import hashlib
 
     try:
-        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        with Path("/proc/sys/kernel/random/boot_id").open("rb") as file:
             text = file.read(64)
     except OSError:
         return None

@@ -1,8 +1,8 @@
 """Collectives of FSDP2: a range around each launch that says group, kind and size.
 
 The range's payload is the number of the collective in its group, counted by the process from its
-start. All ranks of a group issue the same collectives in the same order, or they would hang, so that
-equal numbers belong together.
+start. All ranks of a group issue the same collectives in the same order, or they would hang, so
+that equal numbers belong together.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Collectives:
         text = self._texts.get(key)
         if text is None:
             text = self._texts[key] = _text(kind, self._groups[name], dtype, sizes)
-        return self._voice.start(text, number)
+        opened: int | None = self._voice.start(text, number)
+        return opened
 
     def end(self, number: int | None) -> None:
         """Close it."""
@@ -78,9 +79,7 @@ class Announced:
     def _start(
         self, output_tensor: Any, input_tensor: Any, group: Any, *_: Any, **__: Any
     ) -> int | None:
-        number: int | None = self._collectives.start(
-            self._kind, group, input_tensor, output_tensor
-        )
+        number: int | None = self._collectives.start(self._kind, group, input_tensor, output_tensor)
         return number
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from .guard import guarded
 
 
-class _After(MetaPathFinder):
+class _After:
     def __init__(self, name: str, function: Callable[[], None]) -> None:
         self._name = name
         self._function = function
@@ -43,7 +42,7 @@ class _After(MetaPathFinder):
                 sys.meta_path.remove(self)
             self._function()
 
-        loader.exec_module = exec_module  # type: ignore[union-attr, method-assign, assignment]
+        loader.exec_module = exec_module  # type: ignore[union-attr, method-assign]
 
 
 @guarded

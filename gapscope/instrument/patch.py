@@ -36,7 +36,7 @@ def _labels(session: Session) -> None:
     """FSDP2's own labels become NVTX ranges of the same text and nesting."""
     import torch
 
-    original = torch.profiler.record_function
+    original: Any = torch.profiler.record_function
 
     class Labelled:
         """`record_function`, and a range around it."""
@@ -51,7 +51,7 @@ def _labels(session: Session) -> None:
             self._is_open = session.voice.push(self._name)
             return self._inner.__enter__()
 
-        def __exit__(self, *error: Any) -> Any:
+        def __exit__(self, *error: object) -> Any:
             try:
                 return self._inner.__exit__(*error)
             finally:
@@ -65,9 +65,10 @@ def _labels(session: Session) -> None:
         if name.startswith(_PACKAGE) and vars(module).get("record_function") is original:
             module.record_function = Labelled  # type: ignore[attr-defined]
     state = sys.modules[_PACKAGE + "._fsdp_state"]
-    if vars(state).get("torch") is torch:
-        profiler = _View(torch.profiler, record_function=Labelled)
-        state.torch = _View(torch, profiler=profiler)  # type: ignore[attr-defined]
+    plain: Any = torch
+    if vars(state).get("torch") is plain:
+        profiler = _View(plain.profiler, record_function=Labelled)
+        state.torch = _View(plain, profiler=profiler)  # type: ignore[attr-defined]
 
 
 class _View(ModuleType):
@@ -92,11 +93,15 @@ def _groups(session: Session) -> None:
         key = (what, is_real, phase, fqn(group), *place)
         text = said.get(key)
         if text is None:
-            facts = dict(zip(("what", "is_real", "phase", "unit", "root", "group"), key, strict=True))
+            facts = dict(
+                zip(("what", "is_real", "phase", "unit", "root", "group"), key, strict=True)
+            )
             text = said[key] = "anchor " + json.dumps(facts)
         session.voice.mark(text)
 
-    def around(name: str, before: Callable[[Any], Any], is_real: Callable[[Any, Any], bool]) -> None:
+    def around(
+        name: str, before: Callable[[Any], Any], is_real: Callable[[Any, Any], bool]
+    ) -> None:
         original = getattr(group_class, name)
 
         @guarded
@@ -194,7 +199,7 @@ def _reducing(original: Callable[..., Any], session: Session) -> Callable[..., A
 
 @guarded
 def _roots(session: Session) -> None:
-    """A state that becomes a root lists its groups in forward order."""
+    """A state that becomes a root knows its groups from then on."""
     state_class = sys.modules[_PACKAGE + "._fsdp_state"].FSDPState
     original = state_class._init_shared_state
 

@@ -127,7 +127,7 @@ def measure(
     *,
     is_last: bool = False,
 ) -> dict[str, int]:
-    """The shortest of some round trips, in ns. `until` is a time.monotonic(); errors are OSError."""
+    """The shortest of some round trips, in ns, by `until` of time.monotonic(); or an OSError."""
     with _connect(addresses, port, until) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.sendall(token)
