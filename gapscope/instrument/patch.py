@@ -65,10 +65,10 @@ def _labels(session: Session) -> None:
         if name.startswith(_PACKAGE) and vars(module).get("record_function") is original:
             module.record_function = Labelled  # type: ignore[attr-defined]
     state = sys.modules[_PACKAGE + "._fsdp_state"]
-    plain: Any = torch
-    if vars(state).get("torch") is plain:
-        profiler = _View(plain.profiler, record_function=Labelled)
-        state.torch = _View(plain, profiler=profiler)  # type: ignore[attr-defined]
+    is_whole = vars(state).get("torch") is torch
+    if is_whole:
+        profiler = _View(torch.profiler, record_function=Labelled)
+        state.torch = _View(torch, profiler=profiler)  # type: ignore[attr-defined]
 
 
 class _View(ModuleType):
