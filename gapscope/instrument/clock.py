@@ -61,7 +61,7 @@ class ClockExchange:
         if self._rank == 0:
             self.serve(store)
         else:
-            self._in_time(_START_PATIENCE_S, "start", lambda until: self.find(store, until))
+            self.ask(store)
 
     @guarded
     def finish(self) -> None:
@@ -83,13 +83,19 @@ class ClockExchange:
         }
         store.set(KEY, json.dumps(place))
 
-    def find(self, store: Any, until: float) -> None:
-        """Learn where rank 0 answers."""
+    def ask(self, store: Any) -> None:
+        """Measure against who answers where the store says."""
+        self._in_time(_START_PATIENCE_S, "start", lambda until: self._find(store, until))
+
+    def _find(self, store: Any, until: float) -> None:
         while not store.check([KEY]):
             if time.monotonic() > until:
                 raise TimeoutError
             time.sleep(_POLL_S)
-        self._peer = json.loads(store.get(KEY))
+        place = json.loads(store.get(KEY))
+        if not isinstance(place, dict):
+            raise TypeError
+        self._peer = place
 
     def document(self) -> dict[str, Any]:
         """What `instrument.json` says of it."""

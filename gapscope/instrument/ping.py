@@ -40,7 +40,7 @@ class Server:
         self._greetings = 0
         self._farewells = 0
         self._is_closed = False
-        self._socket = socket.create_server(("", 0), backlog=512)
+        self._socket = _listen()
         self._socket.setblocking(False)
         self.port: int = self._socket.getsockname()[1]
         self._selector = selectors.DefaultSelector()
@@ -116,6 +116,18 @@ class Server:
         del self._callers[caller]
         self._selector.unregister(caller)
         caller.close()
+
+
+def _listen() -> socket.socket:
+    """A socket for callers of either protocol, where the host speaks both."""
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(
+                ("", 0), family=socket.AF_INET6, backlog=512, dualstack_ipv6=True
+            )
+        except OSError:
+            pass
+    return socket.create_server(("", 0), backlog=512)
 
 
 def measure(

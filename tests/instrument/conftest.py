@@ -79,7 +79,9 @@ class Rank:
         return sorted(rows, key=lambda r: (r.start_ns, -r.end_ns))
 
     def ours(self, first_word: str) -> list[Range]:
-        return [r for r in self.ranges() if r.domain == "gapscope" and r.text.startswith(first_word)]
+        return [
+            r for r in self.ranges() if r.domain == "gapscope" and r.text.startswith(first_word)
+        ]
 
     def table(self, name: str) -> list[dict[str, Any]]:
         return read_stream(self.directory / f"{name}.arrows").to_pylist()
@@ -92,7 +94,13 @@ def free_port() -> int:
 
 
 def launch(
-    program: list[str], trace: Path, library: Path, ranks: int = 2, *, hook: bool = True, **more: str
+    program: list[str],
+    trace: Path,
+    library: Path,
+    ranks: int = 2,
+    *,
+    hook: bool = True,
+    **more: str,
 ) -> list[Rank]:
     """Run `python PROGRAM` as that many ranks, each traced."""
     trace.mkdir(parents=True, exist_ok=True)
@@ -136,9 +144,9 @@ class Trained:
 
 
 @pytest.fixture(scope="session")
-def library(tracer_build: Path) -> Path:  # noqa: F811
+def library(request: pytest.FixtureRequest) -> Path:
     needs_torch()
-    return tracer_build / "libgapscope_trace.so"
+    return request.getfixturevalue("tracer_build") / "libgapscope_trace.so"
 
 
 @pytest.fixture(scope="session")

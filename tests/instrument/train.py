@@ -52,7 +52,7 @@ def shard(model):
         options["reshard_after_forward"] = 2
     if scenario == "hybrid":
         options["mesh"] = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("copy", "shard"))
-    if scenario == "mixed":
+    if scenario == "list":
         options["mp_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
     for layer in model.layers:
         if scenario == "compiled":
@@ -75,6 +75,9 @@ def main():
     model = Model()
     shard(model)
     optimizer = torch.optim.AdamW(model.parameters())
+    if scenario == "whole":
+        model.compile(backend="aot_eager")
+        optimizer.step = torch.compile(optimizer.step, backend="aot_eager")
     batches = 2 if scenario == "microbatches" else 1
 
     def step():
@@ -93,6 +96,9 @@ def main():
         for _ in range(3):
             step()
     total = sum(p.full_tensor().double().sum() for p in model.parameters())
+    if scenario == "whole":
+        counters = torch._dynamo.utils.counters
+        print("graph breaks:", dict(counters["graph_break"]), counters["stats"]["unique_graphs"])
     print(f"{scenario} {total.item():.12f}")
     dist.destroy_process_group()
 
