@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .guard import guarded
+from .guard import guarded, note
 
 _PING = struct.Struct("<q")
 _PONG = struct.Struct("<qqq")
@@ -39,13 +39,15 @@ class Server:
         self._callers: dict[socket.socket, _Caller] = {}
         self._greetings = 0
         self._farewells = 0
-        self._is_closed = False
         self._socket = _listen()
         self._socket.setblocking(False)
         self.port: int = self._socket.getsockname()[1]
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
-        threading.Thread(target=self._serve, name="gapscope-clock", daemon=True).start()
+        self._end, self._heard_end = socket.socketpair()
+        self._selector.register(self._heard_end, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._serve, name="gapscope-clock", daemon=True)
+        self._thread.start()
 
     def wait_for_farewells(self, patience_s: float) -> None:
         """Until every rank that measured at the start has done so at the end, or patience ends."""
@@ -56,19 +58,29 @@ class Server:
 
     def close(self) -> None:
         """Take no more calls."""
-        self._is_closed = True
-        self._socket.close()
+        self._end.close()
+        self._thread.join(1)
 
-    @guarded
     def _serve(self) -> None:
-        while not self._is_closed:
-            for key, _ in self._selector.select(timeout=5):
-                # Taken at once: what follows is the server's own time, which the client subtracts.
-                arrived = self._clock()
-                if key.fileobj is self._socket:
-                    self._accept()
-                else:
-                    self._answer(key.fileobj, arrived)
+        try:
+            while self._serve_once():
+                pass
+        except Exception as error:  # noqa: BLE001 -- who still calls finds nobody
+            note(error)
+        for each in (*self._callers, self._socket, self._heard_end, self._selector):
+            each.close()
+
+    def _serve_once(self) -> bool:
+        for key, _ in self._selector.select():
+            # Taken at once: what follows is the server's own time, which the client subtracts.
+            arrived = self._clock()
+            if key.fileobj is self._heard_end:
+                return False
+            if key.fileobj is self._socket:
+                self._accept()
+            else:
+                self._answer(key.fileobj, arrived)
+        return True
 
     @guarded
     def _accept(self) -> None:
