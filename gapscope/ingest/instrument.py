@@ -146,6 +146,14 @@ def _quality(document: dict[str, Any], samples: int, sink: Sink) -> None:
         )
     else:
         sink.quality("instrument", "ok", said)
+    steps = document.get("steps")
+    if isinstance(steps, dict) and steps.get("completed") == 0:
+        sink.quality(
+            "instrument_steps",
+            "info",
+            "no optimizer step ended (a compiled one cannot be seen); `gapscope.instrument.step()` "
+            "in the program marks steps",
+        )
     clock = document.get("clock")
     notes = clock.get("notes") if isinstance(clock, dict) else None
     problems = [note for note in map(_text, notes if isinstance(notes, list) else []) if note]

@@ -67,8 +67,9 @@ class Server:
                 pass
         except Exception as error:  # noqa: BLE001 -- who still calls finds nobody
             note(error)
-        for each in (*self._callers, self._socket, self._heard_end, self._selector):
+        for each in (*self._callers, self._socket, self._heard_end):
             each.close()
+        self._selector.close()
 
     def _serve_once(self) -> bool:
         for key, _ in self._selector.select():

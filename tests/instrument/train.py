@@ -10,6 +10,11 @@ import os
 import sys
 
 scenario = sys.argv[1]
+if scenario == "explicit":
+    # Before torch and without `gapscope trace --fsdp2`.
+    import gapscope.instrument
+
+    gapscope.instrument.fsdp2()
 library = os.environ.get("NVTX_INJECTION64_PATH")
 if library:
     # What libcuda does in a program that uses a GPU.
@@ -86,6 +91,8 @@ def main():
             model(torch.randn(4, 16)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
+        if scenario == "explicit":
+            gapscope.instrument.step()
 
     if len(sys.argv) > 2:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
