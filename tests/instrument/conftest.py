@@ -102,7 +102,7 @@ def launch(
     hook: bool = True,
     **more: str,
 ) -> list[Rank]:
-    """Run `python PROGRAM` as that many ranks, each traced."""
+    """Run `python PROGRAM` as that many ranks, each traced. Variables that are empty are unset."""
     trace.mkdir(parents=True, exist_ok=True)
     shared = {
         **{k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTEST_CURRENT_TEST")},
@@ -122,7 +122,7 @@ def launch(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env={**{k: v for k, v in shared.items() if v}, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(ranks)
     ]

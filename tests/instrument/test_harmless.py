@@ -111,7 +111,7 @@ def test_a_program_may_ask_for_it_and_mark_steps_itself(library: Path, tmp_path:
 def test_the_command_line(library: Path, tmp_path: Path):
     """`gapscope trace --fsdp2 -- torchrun ...`, as a user types it."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command = [*torchrun, "--master-port", "0", TRAIN, "plain"]
+    command = [*torchrun, "--standalone", TRAIN, "plain"]
     done = subprocess.run(
         [sys.executable, "-m", "gapscope", "trace", "--fsdp2", "-o", "trace", "--", *command],
         capture_output=True,
