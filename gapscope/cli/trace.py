@@ -71,6 +71,13 @@ def trace(
         typer.Option(help="`node`: a record for every kernel of a CUDA graph; costs far more."),
     ] = Graphs.GRAPH,
     lz4: Annotated[bool, typer.Option("--lz4", help="Compress the streams.")] = False,
+    fsdp2: Annotated[
+        bool,
+        typer.Option(
+            "--fsdp2",
+            help="Have FSDP2 say its units, collectives and steps, and the ranks their clocks.",
+        ),
+    ] = False,
     quiet: Quiet = False,
 ) -> int:
     """Run a program and record what its processes do with CUDA.
@@ -79,7 +86,7 @@ def trace(
     command. Each process that uses CUDA writes a directory of Arrow streams below DIR, which
     `gapscope ingest` reads. A torch.profiler in the program records no GPU events meanwhile.
 
-    Example: gapscope trace -o gapscope.trace -- torchrun --nproc-per-node 2 train.py
+    Example: gapscope trace --fsdp2 -- torchrun --nproc-per-node 2 train.py
     """
     _check_window(window, steps)
     library = find_library()
@@ -90,11 +97,18 @@ def trace(
     environment["GAPSCOPE_TRACE_GRAPHS"] = graphs.value
     environment["GAPSCOPE_TRACE_LZ4"] = "1" if lz4 else "0"
     environment["GAPSCOPE_TRACE_DURATION_MS"] = str(round(1000 * (duration or 0)))
+    if fsdp2:
+        _instrument(environment)
     code = _run(command, environment, out if window is Window.SIGNAL else None)
     traced = sorted(meta.parent.name for meta in out.glob("*/meta.json"))
     if traced:
         some = ", ".join(traced[:8]) + (", ..." if len(traced) > 8 else "")
         output.say(f"{len(traced)} traced processes in `{out}`: {some}", quiet=quiet)
+        if fsdp2 and not any(out.glob("*/instrument.json")):
+            output.warn(
+                "none of them said what FSDP2 does: it was not used, "
+                "or the program's Python lacks `nvtx`"
+            )
         output.say(f"  next: gapscope ingest {out}", quiet=quiet)
     else:
         output.warn(f"no process of the program used CUDA, or none could write to `{out}`")
@@ -184,6 +198,22 @@ def _environment(library: Path, out: Path) -> dict[str, str]:
         environment[variable] = str(library)
     environment["GAPSCOPE_TRACE_DIR"] = str(out.resolve())
     return environment
+
+
+def _instrument(environment: dict[str, str]) -> None:
+    """Have every Python of the program load the hooks as it starts."""
+    from importlib.util import find_spec
+
+    if find_spec("nvtx") is None:
+        raise GapscopeError(
+            "no-nvtx",
+            "`--fsdp2` speaks through the package nvtx, which is not installed",
+            "`pip install 'gapscope[trace]'` in the environment of the program",
+        )
+    # By its place and not by import: the program's Python need not have GapScope.
+    site = Path(__file__).resolve().parents[1] / "instrument" / "site"
+    before = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = f"{site}{os.pathsep}{before}" if before else str(site)
 
 
 def _run(command: list[str], environment: dict[str, str], signalled: Path | None) -> int:

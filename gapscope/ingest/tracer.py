@@ -8,6 +8,7 @@ from typing import Any
 from gapscope.errors import GapscopeError
 from gapscope.ingest.base import DeviceInfo, ProcessInfo, Sink, SourceInfo
 from gapscope.ingest.event_edges import joined_by_event_id
+from gapscope.ingest.instrument import write_record
 from gapscope.ingest.nsys_privacy import allowed_settings
 from gapscope.ingest.tracer_rows import TracerRows
 from gapscope.ingest.tracer_streams import FORMAT, Streams, looks_like_trace, read_meta
@@ -56,6 +57,7 @@ class TracerReader:
                 "run without the other tool, or leave the directory out",
             )
         anchors = _write_clock(meta, streams, sink)
+        write_record(path, sink)
         _quality(meta, streams, rows, sink)
         devices = [
             DeviceInfo(

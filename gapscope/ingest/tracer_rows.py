@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gapscope.ingest.base import Sink
+from gapscope.ingest.instrument import DOMAIN, collective_columns
 from gapscope.ingest.nsys_columns import (
     CODE_NONE,
     NO_ID,
@@ -216,19 +217,28 @@ class TracerRows:
         kind = mapped(
             _wide(batch["kind"]), lambda k: RANGE_KINDS[k] if k < len(RANGE_KINDS) else None
         )
+        texts = _wide(batch["name"])
+        where = {
+            "tid": self._tid(batch),
+            "start_ns": batch["start_ns"],
+            "end_ns": pc.if_else(pc.equal(end, -1), None, end),
+        }
+        sequence = without_none(batch["sequence"])
         self._put(
             "range",
             {
-                "tid": self._tid(batch),
+                **where,
                 "domain": domain,
                 "kind": kind,
-                "name_id": self.names.ids(_wide(batch["name"])),
-                "start_ns": batch["start_ns"],
-                "end_ns": pc.if_else(pc.equal(end, -1), None, end),
+                "name_id": self.names.ids(texts),
                 "external_id": without_none(batch["op_id"]),
-                "sequence_number": without_none(batch["sequence"]),
+                "sequence_number": sequence,
             },
         )
+        ours = pc.if_else(pc.equal(domain, DOMAIN), texts, None)
+        said = collective_columns(ours, self.names.texts.get, where | {"seq": sequence})
+        if said is not None:
+            self._sink.write("collective", said)
 
     def _overheads(self, batch: pa.RecordBatch) -> None:
         import pyarrow.compute as pc

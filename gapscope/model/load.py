@@ -186,7 +186,7 @@ def _numbers(steps: dict[str, Any]) -> dict[tuple[int, int], int]:
         steps["step_id"], steps["rank"], steps["source"], steps["label"], strict=True
     ):
         number = re.search(r"(\d+)$", str(label))
-        if source in ("profiler_step", "nvtx_step") and number:
+        if source in ("profiler_step", "nvtx_step", "gapscope_step") and number:
             found[int(step), int(rank)] = int(number[1])
     return found
 

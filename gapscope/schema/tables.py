@@ -265,8 +265,9 @@ _TABLES = (
         "One row a pair of clock readings.",
         """
         ts_ns            BIGINT  ns Trace clock.
-        kind             VARCHAR -  unix or system_monotonic.
+        kind             VARCHAR -  unix, system_monotonic, or rank0: rank 0's trace clock, by an exchange between the ranks.
         value_ns         BIGINT  ns The other clock at ts_ns.
+        uncertainty_ns   BIGINT  ns How far value_ns may be off; NULL where the source does not say.
         """,
     ),
     table_of(

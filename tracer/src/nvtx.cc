@@ -104,8 +104,8 @@ void look_for_step(const NvtxEvent& event, const char* text) {
 }
 
 void put(NvtxEvent::Op op, NvtxText* domain, NvtxText* registered, uint64_t range, const char* text,
-         size_t text_bytes) {
-  NvtxEvent event{monotonic_ns(), domain, registered, range,
+         size_t text_bytes, int64_t payload = kNoPayload) {
+  NvtxEvent event{monotonic_ns(), domain, registered, range, payload,
                   static_cast<uint32_t>(text_bytes < kLongestText ? text_bytes : kLongestText), op};
   look_for_step(event, text);
   // A step may have been the one that ends recording.
@@ -147,28 +147,45 @@ std::string narrow(const wchar_t* text) {
   return result;
 }
 
-void put_ascii(NvtxEvent::Op op, NvtxText* domain, uint64_t range, const char* text) {
-  put(op, domain, nullptr, range, text, text == nullptr ? 0 : strlen(text));
+void put_ascii(NvtxEvent::Op op, NvtxText* domain, uint64_t range, const char* text,
+               int64_t payload = kNoPayload) {
+  put(op, domain, nullptr, range, text, text == nullptr ? 0 : strlen(text), payload);
 }
 
-void put_wide(NvtxEvent::Op op, NvtxText* domain, uint64_t range, const wchar_t* text) {
+void put_wide(NvtxEvent::Op op, NvtxText* domain, uint64_t range, const wchar_t* text,
+              int64_t payload = kNoPayload) {
   const std::string narrowed = narrow(text);
-  put(op, domain, nullptr, range, narrowed.data(), narrowed.size());
+  put(op, domain, nullptr, range, narrowed.data(), narrowed.size(), payload);
+}
+
+int64_t payload_of(const nvtxEventAttributes_t& attributes) {
+  switch (attributes.payloadType) {
+    case NVTX_PAYLOAD_TYPE_INT64:
+    case NVTX_PAYLOAD_TYPE_UNSIGNED_INT64:
+      return attributes.payload.llValue;
+    case NVTX_PAYLOAD_TYPE_INT32:
+      return attributes.payload.iValue;
+    case NVTX_PAYLOAD_TYPE_UNSIGNED_INT32:
+      return attributes.payload.uiValue;
+    default:
+      return kNoPayload;
+  }
 }
 
 void put_attributes(NvtxEvent::Op op, NvtxText* domain, uint64_t range,
                     const nvtxEventAttributes_t* attributes) {
   if (attributes == nullptr) return put(op, domain, nullptr, range, nullptr, 0);
+  const int64_t payload = payload_of(*attributes);
   switch (attributes->messageType) {
     case NVTX_MESSAGE_TYPE_ASCII:
-      return put_ascii(op, domain, range, attributes->message.ascii);
+      return put_ascii(op, domain, range, attributes->message.ascii, payload);
     case NVTX_MESSAGE_TYPE_UNICODE:
-      return put_wide(op, domain, range, attributes->message.unicode);
+      return put_wide(op, domain, range, attributes->message.unicode, payload);
     case NVTX_MESSAGE_TYPE_REGISTERED:
       return put(op, domain, reinterpret_cast<NvtxText*>(attributes->message.registered), range,
-                 nullptr, 0);
+                 nullptr, 0, payload);
     default:
-      return put(op, domain, nullptr, range, nullptr, 0);
+      return put(op, domain, nullptr, range, nullptr, 0, payload);
   }
 }
 

@@ -19,12 +19,15 @@ struct NvtxText {
   NvtxText* next = nullptr;  // all of them are kept in a list, or leak checkers would complain
 };
 
+constexpr int64_t kNoPayload = -1;
+
 struct NvtxEvent {
   enum class Op : uint8_t { kPush, kPop, kStart, kEnd, kMark };
   int64_t time_ns;
   NvtxText* domain;      // nullptr: the default domain
   NvtxText* registered;  // nullptr: the text follows the event
   uint64_t range;        // of kStart and kEnd
+  int64_t payload;       // whole numbers only
   uint32_t text_bytes;
   Op op;
 };

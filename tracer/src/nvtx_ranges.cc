@@ -94,13 +94,14 @@ void NvtxRanges::handle(const NvtxEvent& event, std::string_view text, uint32_t 
 NvtxRanges::Open NvtxRanges::open(const NvtxEvent& event, std::string_view text, uint32_t tid) {
   Open range{event.time_ns,       {},        0,        name_of(event.domain),
              tables_.thread(tid), kNoNumber, kNoNumber};
+  range.sequence = event.payload;
   if (event.registered != nullptr) {
     range.name = name_of(event.registered);
     return range;
   }
   const SplitLabel split = split_label(text);
   range.op_id = split.op_id;
-  range.sequence = split.sequence;
+  if (split.sequence != kNoNumber) range.sequence = split.sequence;
   if (window_.has(event.time_ns, event.time_ns)) {
     range.name = tables_.name(split.label);
   } else {
