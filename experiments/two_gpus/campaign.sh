@@ -2,7 +2,7 @@
 # Two ranks, one a GPU: every fault traced and untraced in turn; clean and skew also with Kineto and
 # Nsight Systems; GPU metrics once. Eight minutes. Run at the top of a checkout; results go to $OUT.
 #   GAPSCOPE_TRACER=libgapscope_trace.so [LIBDW=directory of libdw.so.1] campaign.sh [CASE...]
-# With one GPU its ranks share it through MPS, half of it each (a dry run, smaller).
+# With one GPU its ranks share it through MPS, each its part of it (smaller; also with four ranks).
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 OUT=${OUT:-$work/out}
@@ -14,7 +14,7 @@ cases=${*:-clean late skew queue small compile clean2 kineto nsys metrics}
 size=()
 if [ "$(nvidia-smi -L | wc -l)" = 1 ]; then
     size=(--dim 1024 --batch 48 --sequence 1024 --layers 6)
-    export NCCL_SOCKET_IFNAME=lo CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=48
+    export NCCL_SOCKET_IFNAME=lo
     export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps
     mkdir -p "$work/mps"
     nvidia-cuda-mps-control -d
@@ -23,15 +23,17 @@ if [ "$(nvidia-smi -L | wc -l)" = 1 ]; then
 fi
 
 said() { grep -E '^\{|rror|^traced' | sed "s/^{/{\"tool\": \"$1\", /" | tee -a "$OUT/steps.jsonl"; }
-launch() { timeout 75 torchrun --nproc_per_node=2 "$here/train.py" "${size[@]}" "$@"; }
+ranks=2
+launch() { timeout 75 torchrun --nproc_per_node=$ranks "$here/train.py" "${size[@]}" "$@"; }
 untraced() { launch "$@" 2>&1 | said none; }
 traced() { # traced NAME ARGUMENT...
     name=$1
     shift
     timeout 90 python3 -m gapscope trace -q --fsdp2 --steps 14:22 -o "$work/trace/$name" -- \
-        torchrun --nproc_per_node=2 "$here/train.py" "${size[@]}" --name "$name" "$@" 2>&1 | said gapscope
+        torchrun --nproc_per_node=$ranks "$here/train.py" "${size[@]}" --name "$name" "$@" 2>&1 | said gapscope
 }
 both() {
+    export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$((96 / ranks))
     traced "$@"
     untraced --name "$@"
 }
@@ -70,6 +72,8 @@ for one in $cases; do
     queue) both queue --one-stream ;;
     small) both small --batch 1 --sequence 256 ;;
     compile) both compile --compile ;;
+    four) ranks=4 both four ;;
+    four_compile) ranks=4 both four_compile --compile ;;
     kineto)
         launch --name clean --kineto "$work/kineto/clean" 2>&1 | said kineto
         launch --name skew --skew-ms 20 --kineto "$work/kineto/skew" 2>&1 | said kineto
