@@ -1,7 +1,8 @@
 #!/bin/bash
 # Two ranks, one a GPU: every fault traced and untraced in turn; clean and skew also with Kineto and
 # Nsight Systems; GPU metrics once. Eight minutes. Run at the top of a checkout; results go to $OUT.
-#   GAPSCOPE_TRACER=libgapscope_trace.so [LIBDW=directory of libdw.so.1] campaign.sh [CASE...]
+#   GAPSCOPE_TRACER=libgapscope_trace.so [LIBDW=directory of libdw.so.1] [LATEST=s] campaign.sh [CASE...]
+# No case begins later than LATEST seconds.
 # With one GPU its ranks share it through MPS, each its part of it (smaller; also with four ranks).
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -33,7 +34,6 @@ traced() { # traced NAME ARGUMENT...
         torchrun --nproc_per_node=$ranks "$here/train.py" "${size[@]}" --name "$name" "$@" 2>&1 | said gapscope
 }
 both() {
-    export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$((96 / ranks))
     traced "$@"
     untraced --name "$@"
 }
@@ -65,6 +65,9 @@ nvidia-smi topo -m >"$OUT/machine.txt"
 python3 -c 'import torch; print(torch.__version__, torch.cuda.nccl.version())' >>"$OUT/machine.txt"
 for one in $cases; do
     echo "== $one after $SECONDS s"
+    [ $SECONDS -lt "${LATEST:-420}" ] || continue
+    case $one in four*) ranks=4 ;; *) ranks=2 ;; esac
+    [ -z "$CUDA_MPS_PIPE_DIRECTORY" ] || export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$((96 / ranks))
     case $one in
     clean | clean2) both $one ;;
     late) both late --late-ms 12 ;;
@@ -72,8 +75,8 @@ for one in $cases; do
     queue) both queue --one-stream ;;
     small) both small --batch 1 --sequence 256 ;;
     compile) both compile --compile ;;
-    four) ranks=4 both four ;;
-    four_compile) ranks=4 both four_compile --compile ;;
+    four) both four ;;
+    four_compile) both four_compile --compile ;;
     kineto)
         launch --name clean --kineto "$work/kineto/clean" 2>&1 | said kineto
         launch --name skew --skew-ms 20 --kineto "$work/kineto/skew" 2>&1 | said kineto

@@ -1,8 +1,9 @@
 """FSDP2 training with one fault, run by torchrun; each rank prints its step times as a JSON line.
 
-Steps are timed by CUDA events, so that the host may run ahead from step to step as in a real
-training. Before step FIRST nothing is recorded; from FIRST to LAST a tool may (`gapscope trace
---steps`, or what starts at cudaProfilerStart), and the times of both are printed.
+The host waits for the device at the end of each step, as a training that logs its loss does: a
+host that is steps ahead would hide what is put in. Before step FIRST nothing is recorded; from
+FIRST to LAST a tool may (`gapscope trace --steps`, or what starts at cudaProfilerStart), and the
+times of both are printed.
 """
 
 from __future__ import annotations
@@ -152,6 +153,7 @@ def main() -> None:
         mark = torch.cuda.Event(enable_timing=True)
         mark.record()
         marks.append(mark)
+        torch.cuda.synchronize()
 
     def steps(count: int, profiler: object = None) -> list[float]:
         marks.clear()
@@ -159,7 +161,6 @@ def main() -> None:
             step()
             if profiler is not None:
                 profiler.step()  # type: ignore[attr-defined]
-        torch.cuda.synchronize()
         return [round(a.elapsed_time(b), 3) for a, b in pairwise(marks)]
 
     steps(WARM - 1)
