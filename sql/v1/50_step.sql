@@ -77,14 +77,15 @@ flushed AS (
         > 0.02 * any_value(p.host_end_ns - p.host_start_ns)
 ),
 
--- A capture that begins while the host is ahead: its first op waits for work that nobody recorded.
+-- A capture that begins while the device is busy: its first launch, or what that launched, waits for work that nobody
+-- recorded, or for the tool to begin.
 first_op AS (
     SELECT
         rank,
         min(start_ns) AS start_ns,
-        min(start_ns) - min(issued_ns) AS waited_ns
+        min(start_ns) - min(launch_start_ns) AS waited_ns
     FROM v1.device_op
-    WHERE issued_ns IS NOT NULL
+    WHERE launch_start_ns IS NOT NULL
     GROUP BY rank
 ),
 
@@ -138,7 +139,7 @@ reasoned AS (
                     p.step_id = 0
                     AND o.start_ns >= p.device_start_ns
                     AND o.waited_ns > 0.02 * (p.device_end_ns - p.device_start_ns)
-                    THEN 'the device still runs work from before the capture'
+                    THEN 'the first launch waits for what was before the capture'
             END,
             CASE WHEN p.step_id = 0 AND s.differs THEN 'first step differs between ranks by over 10 %' END
         ) AS reason
