@@ -17,6 +17,7 @@ _LOST = {
     "records_dropped": "records dropped by CUPTI",
     "buffers_refused": "requests for a buffer refused",
     "buffers_discarded": "buffers discarded",
+    "buffers_taken_over": "buffers gone to another client that took over CUPTI's callbacks",
     "ops_without_time": "device ops without times",
     "nvtx_dropped": "NVTX calls dropped",
     "rows_unwritten": "rows that could not be written",

@@ -17,7 +17,7 @@ if(name MATCHES "epoch|early-step")
 endif()
 # The leak checker of a child has no hold of the parent's thread, and says so.
 set(leaks 1)
-if(name MATCHES "fork$|child$")
+if(name MATCHES "fork$|child$|workers")
   set(leaks 0)
 endif()
 execute_process(
