@@ -54,7 +54,7 @@ class TracerReader:
             raise GapscopeError(
                 "no-cuda-trace",
                 f"{path.name}: the tracer recorded nothing: {reason}"[:300],
-                "run without the other tool, or leave the directory out",
+                "see to that, or leave the directory out",
             )
         anchors = _write_clock(meta, streams, sink)
         _quality(meta, streams, rows, sink)
