@@ -25,7 +25,6 @@ constexpr int kPollMilliseconds = 100;
 constexpr int64_t kMetadataNs = 5'000'000'000;
 // How long the end of a process may wait for a disk that does not answer.
 constexpr std::chrono::seconds kExitPatience{10};
-constexpr size_t kOverflowBytes = 64 << 10;
 
 const CUpti_ActivityKind kLastingKinds[] = {
     CUPTI_ACTIVITY_KIND_DEVICE, CUPTI_ACTIVITY_KIND_CONTEXT, CUPTI_ACTIVITY_KIND_STREAM};
@@ -230,9 +229,8 @@ void Session::on_request(uint8_t** buffer, size_t* size, size_t* most_records) {
     self.loss_.buffers_refused.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  // Older versions crash without a buffer. What they write into this one is thrown away.
-  *size = kOverflowBytes;
-  *buffer = static_cast<uint8_t*>(malloc(kOverflowBytes));
+  *size = OverflowBuffers::kBytes;
+  *buffer = self.overflow_.make();
 }
 
 void Session::on_complete(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
@@ -240,9 +238,8 @@ void Session::on_complete(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t v
   if (self.pool_->owns(buffer)) {
     self.pool_->complete(buffer, valid);
     self.wake();
-  } else {
-    if (valid > 0) self.loss_.buffers_discarded.fetch_add(1, std::memory_order_relaxed);
-    free(buffer);
+  } else if (self.overflow_.release(buffer) && valid > 0) {
+    self.loss_.buffers_discarded.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
@@ -325,6 +322,8 @@ void Session::write_rest() {
   if (has_cupti_) {
     cupti_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     count_dropped();
+    // After a forced flush CUPTI holds none.
+    loss_.buffers_taken_over += pool_->out();
   }
   drain();
   ranges_->finish();

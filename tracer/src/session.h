@@ -14,6 +14,7 @@
 #include "metadata.h"
 #include "nvtx_ranges.h"
 #include "options.h"
+#include "overflow_buffers.h"
 #include "sink.h"
 #include "tables.h"
 #include "window.h"
@@ -69,6 +70,7 @@ class Session {
   Loss loss_;
   CuptiErrors errors_;
   std::unique_ptr<BufferPool> pool_;
+  OverflowBuffers overflow_;
   std::unique_ptr<Sink> sink_;
   std::unique_ptr<Tables> tables_;
   std::unique_ptr<Decoder> decoder_;
