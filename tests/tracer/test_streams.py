@@ -94,7 +94,7 @@ def test_ranges(play: Play):
         ("aten::mul", "", 0, 12, 34, False),
         ("here", "", 2, -1, -1, False),
         ("l\u00e9ger", "", 1, -1, -1, False),
-        ("ncclAllReduce", "NCCL", 0, -1, -1, False),
+        ("ncclAllReduce", "NCCL", 0, 56, -1, False),
         ("open", "", 0, -1, -1, True),
         ("step 0", "", 0, -1, -1, False),
     ]
