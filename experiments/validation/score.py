@@ -111,6 +111,10 @@ def singles(all_cells: list[Row]) -> list[Row]:
         cost = cell["hard"] if kind == "H" else cell["injected"][0]
         if cost < MATERIAL * cell["observed"]:
             continue
+        # Less compute or longer transfers can also make a run late or queued, by the simulator's
+        # own account more than they add idle to its shortest step: what dominates is not H.
+        if kind == "H" and cell["gap"] > cost:
+            continue
         dominant = max(CLASSES, key=lambda name: cell[name])
         gap = cell["hard"] if kind == "H" else cell["gap"]
         saved = cell[f"saved {kind}"]

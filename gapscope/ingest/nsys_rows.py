@@ -88,6 +88,7 @@ class RowMapper:
         self.unreadable: Counter[str] = Counter()
         self.unknown_names: Counter[str] = Counter()
         self.waits_with_id = 0
+        self.records_with_id = 0
         self.waits_without_event = 0
         self.timed_events = 0
         self.other_nvtx: Counter[int] = Counter()
@@ -234,12 +235,14 @@ class RowMapper:
             # Zero: the event was traced without a device timestamp.
             stamp = pc.if_else(pc.equal(stamp, 0), None, stamp)
             self.timed_events += len(stamp) - stamp.null_count
+            sync_ids = without_none(batch["eventSyncId"], NO_SYNC_ID)
+            self.records_with_id += len(sync_ids) - sync_ids.null_count
             self._put(
                 "event_record",
                 {
                     **self._sync_place(batch),
                     "event_id": without_none(batch["eventId"]),
-                    "event_sync_id": without_none(batch["eventSyncId"], NO_SYNC_ID),
+                    "event_sync_id": sync_ids,
                     "correlation_id": batch["correlationId"],
                     "record_ns": stamp,
                 },

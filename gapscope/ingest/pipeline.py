@@ -85,7 +85,7 @@ def ingest(
         unread = {name for one, _ in failures for name in (one.label, one.path.name)}
         declared = {name: rank for name, rank in (ranks or {}).items() if name not in unread}
         plan = assign(staged, RankOptions(rank_from_name, declared))
-        return Gathered(staged, plan, _notes(failures, ignored))
+        return Gathered(staged, plan, [*_notes(failures, ignored), *_copies(staged)])
 
     return make_run(
         out,
@@ -212,6 +212,23 @@ def _notes(failures: list[tuple[Found, GapscopeError]], ignored: list[str]) -> l
             ("ignored_files", "info", f"{len(ignored)} files are no captures: {names}", None)
         )
     return notes
+
+
+def _copies(staged: list[Staged]) -> list[IngestNote]:
+    """Files that are the same to the byte: two ranks never record the same capture."""
+    labels: dict[str, set[str]] = {}
+    for one in staged:
+        labels.setdefault(one.digest, set()).add(one.found.label)
+    return [
+        (
+            f"same_source:{min(same)}",
+            "warn",
+            f"{' and '.join(sorted(same))} are one file: it stands for {len(same)} ranks",
+            "anything that compares these ranks",
+        )
+        for same in labels.values()
+        if len(same) > 1
+    ]
 
 
 def _check_steps_found(work: Path, steps: str | None) -> None:

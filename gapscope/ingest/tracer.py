@@ -7,6 +7,7 @@ from typing import Any
 
 from gapscope.errors import GapscopeError
 from gapscope.ingest.base import DeviceInfo, ProcessInfo, Sink, SourceInfo
+from gapscope.ingest.event_edges import joined_by_event_id
 from gapscope.ingest.instrument import write_record
 from gapscope.ingest.nsys_privacy import allowed_settings
 from gapscope.ingest.tracer_rows import TracerRows
@@ -186,13 +187,14 @@ def _quality(meta: dict[str, Any], streams: Streams, rows: TracerRows, sink: Sin
         )
     waits, records = written["stream_wait"], written["event_record"]
     without_id = waits - rows.waits_with_id
-    if without_id:
+    if waits and records and not rows.waits_with_id and not rows.records_with_id:
+        joined_by_event_id(waits, records, sink)
+    elif without_id:
         sink.quality(
             "event_edges",
             "warn",
-            f"{without_id} of {waits} stream waits carry no event sync id"
-            + (": CUDA has them from 12.8 on" if without_id == waits else "")
-            + "; blocking is a lower bound",
+            f"{without_id} of {waits} stream waits carry no event sync id; blocking is a lower "
+            "bound",
             "event edges of these waits",
         )
     else:

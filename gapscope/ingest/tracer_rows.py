@@ -81,6 +81,7 @@ class TracerRows:
     ) -> None:
         self.written: Counter[str] = Counter()
         self.waits_with_id = 0
+        self.records_with_id = 0
         self.timed_events = 0
         self.devices: set[int] = set()
         self.tool_overhead_ns = 0
@@ -189,7 +190,9 @@ class TracerRows:
         # Zero: events are not timed on the device.
         stamp = pc.if_else(pc.equal(batch["device_ns"], 0), None, batch["device_ns"])
         self.timed_events += len(stamp) - stamp.null_count
-        self._put("event_record", {**self._sync_place(batch), "record_ns": stamp})
+        columns = {**self._sync_place(batch), "record_ns": stamp}
+        self.records_with_id += len(stamp) - columns["event_sync_id"].null_count
+        self._put("event_record", columns)
 
     def _syncs(self, batch: pa.RecordBatch) -> None:
         import pyarrow.compute as pc

@@ -150,20 +150,20 @@ def _overlay(pieces: list[Piece], engine: list[tuple[int, int, int]]) -> list[Pi
         if piece.gap_class == "work":
             result.append(piece)
             continue
-        at = piece.start
-        first = max(0, bisect.bisect_left(engine, (piece.start, 0, 0)) - 4)
+        at, until = piece.start, piece.end
+        first = max(0, bisect.bisect_left(engine, (at, 0, 0)) - 4)
         for start, end, op in islice(engine, first, None):
-            if start >= piece.end:
+            if start >= until:
                 break
-            lo, hi = max(start, at), min(end, piece.end)
+            lo, hi = max(start, at), min(end, until)
             if hi <= lo:
                 continue
             if lo > at:
                 result.append(piece._replace(start=at, end=lo))
             result.append(Piece(lo, hi, "work", "", op))
             at = hi
-        if at < piece.end:
-            result.append(piece._replace(start=at))
+        if at < until:
+            result.append(piece if at == piece.start else piece._replace(start=at))
     return result
 
 

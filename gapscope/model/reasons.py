@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gapscope.model.queues import previous_kernel
 from gapscope.model.replay import Queue
-from gapscope.model.rules.book import Edge
+from gapscope.model.rules.book import Edge, Node
 from gapscope.model.rules.fsdp2 import COLLECTIVES, ENGINE, stream_waits
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ CLOCK_QUANTUM_NS = 2_000
 FLOOR_KINDS = ("same_stream", "cross_stream", "after_copy", "issue")
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(NamedTuple):
     """Times in aligned ns; positions are those of the op in its rank's issue order."""
 
     rule_ns: int
@@ -40,16 +38,40 @@ class Reason:
         return max(self.rule_ns, self.issued_ns, self.held_ns)
 
 
+class Producers:
+    """What each node of a program waits for by rule, the same on every rank and step."""
+
+    def __init__(self, program: Sequence[Node], edges: Sequence[Edge]) -> None:
+        self.kind = [node.kind for node in program]
+        self.into: dict[int, list[Edge]] = {}
+        for edge in edges:
+            self.into.setdefault(edge.after, []).append(edge)
+        self.waits: dict[int, list[int]] = {}
+        for edge in stream_waits(program):
+            self.waits.setdefault(edge.after, []).append(edge.before)
+
+
+class OfStep(dict[int, "Reasons"]):
+    """Reasons of one step by rank position, each made when it is first asked for."""
+
+    def __init__(self, batch: Batch, producers: Producers, queues: Sequence[Queue], s: int) -> None:
+        super().__init__()
+        self._made_of = (batch, producers, queues, s)
+
+    def __missing__(self, r: int) -> Reasons:
+        found = self[r] = Reasons(*self._made_of, r)
+        return found
+
+
 class Reasons:
     """Reasons of the ops of one rank and step, worked out when asked for."""
 
     def __init__(
-        self, batch: Batch, edges: Sequence[Edge], queues: Sequence[Queue], s: int, r: int
+        self, batch: Batch, producers: Producers, queues: Sequence[Queue], s: int, r: int
     ) -> None:
         import numpy as np
 
         ops = batch.ops[s, r]
-        self.batch = batch
         self.op_id = ops.op_id.tolist()
         self.node = ops.node.tolist()
         self.start = ops.start.tolist()
@@ -59,7 +81,7 @@ class Reasons:
         self.is_compute = ops.is_compute.tolist()
         self.is_collective = ops.is_collective.tolist()
         stream = ops.stream.tolist()
-        self.kind = [batch.program[n].kind for n in self.node]
+        self.kind = [producers.kind[n] for n in self.node]
         self._before_on_stream = [NONE] * len(ops)
         self._before_in_node = [NONE] * len(ops)
         self._before_on_engine = [NONE] * len(ops)
@@ -84,12 +106,7 @@ class Reasons:
                 group = batch.program[node].group
                 self._before_on_link[i] = last_link.get(group, NONE)
                 last_link[group] = i
-        self._into: dict[int, list[Edge]] = {}
-        for edge in edges:
-            self._into.setdefault(edge.after, []).append(edge)
-        self._waits: dict[int, list[int]] = {}
-        for edge in stream_waits(batch.program):
-            self._waits.setdefault(edge.after, []).append(edge.before)
+        self._producers = producers
         # For each queue the last kernel issued before the op on any other stream of it.
         self._heads: list[tuple[str, list[int]]] = []
         for queue in queues:
@@ -113,25 +130,27 @@ class Reasons:
 
     def _work_out(self, i: int) -> Reason:
         rule_ns, rule_op, rule = LONG_AGO, NONE, ""
-
-        def produced(op: int, name: str) -> None:
-            nonlocal rule_ns, rule_op, rule
-            if op != NONE and self.end[op] > rule_ns:
-                rule_ns, rule_op, rule = self.end[op], op, name
-
         node = self.node[i]
         is_first = self.first_of_node[node] == i
+        candidates = [
+            (self._before_in_node[i], "node"),
+            (self._before_on_engine[i], "engine"),
+            (self._before_on_link[i], "link"),
+        ]
         if is_first:
-            for edge in self._into.get(node, ()):
-                produced(self.last_of_node[edge.before], edge.rule)
-        produced(self._before_in_node[i], "node")
-        produced(self._before_on_engine[i], "engine")
-        produced(self._before_on_link[i], "link")
+            # Before the others: of two that end together, the authored rule is named.
+            candidates[:0] = [
+                (self.last_of_node[edge.before], edge.rule)
+                for edge in self._producers.into.get(node, ())
+            ]
+        for op, name in candidates:
+            if op != NONE and self.end[op] > rule_ns:
+                rule_ns, rule_op, rule = self.end[op], op, name
         held_ns, held_op, held_by = LONG_AGO, NONE, ""
         before = self._before_on_stream[i]
         if before != NONE and self.end[before] > rule_ns:
             held_ns, held_op, held_by = self.end[before], before, "stream"
-        for producer in self._waits.get(node, ()) if is_first else ():
+        for producer in self._producers.waits.get(node, ()) if is_first else ():
             op = self.last_of_node[producer]
             if max(held_ns, rule_ns) < self.end[op] <= self.start[i] + CLOCK_QUANTUM_NS:
                 held_ns, held_op, held_by = self.end[op], op, "stream"

@@ -1,7 +1,7 @@
 -- view:       v1.step
 -- purpose:    Steps of each rank and whether they stay out of medians and verdicts.
 -- grain:      rank, step_id
--- depends-on: v1.step_window, v1.api_call, v1.name, v1.overhead, v1.rank
+-- depends-on: v1.step_window, v1.device_op, v1.api_call, v1.name, v1.overhead, v1.rank
 -- materialise: run
 -- since:      1
 -- columns:
@@ -77,6 +77,18 @@ flushed AS (
         > 0.02 * any_value(p.host_end_ns - p.host_start_ns)
 ),
 
+-- A capture that begins while the device is busy: its first launch, or what that launched, waits for work that nobody
+-- recorded, or for the tool to begin.
+first_op AS (
+    SELECT
+        rank,
+        min(start_ns) AS start_ns,
+        min(start_ns) - min(launch_start_ns) AS waited_ns
+    FROM v1.device_op
+    WHERE launch_start_ns IS NOT NULL
+    GROUP BY rank
+),
+
 -- First step, compared between ranks of one job: same world size, same kind of device and of capture.
 first_length AS (
     SELECT
@@ -122,6 +134,13 @@ reasoned AS (
                 WHEN p.carried_in_ns > 0.02 * (p.device_end_ns - p.device_start_ns)
                     THEN 'the device still runs work launched before it'
             END,
+            CASE
+                WHEN
+                    p.step_id = 0
+                    AND o.start_ns >= p.device_start_ns
+                    AND o.waited_ns > 0.02 * (p.device_end_ns - p.device_start_ns)
+                    THEN 'the first launch waits for what was before the capture'
+            END,
             CASE WHEN p.step_id = 0 AND s.differs THEN 'first step differs between ranks by over 10 %' END
         ) AS reason
     FROM paired AS p
@@ -129,6 +148,7 @@ reasoned AS (
     LEFT JOIN warming AS l ON p.rank = l.rank AND p.step_id = l.step_id
     LEFT JOIN flushed AS f ON p.rank = f.rank AND p.step_id = f.step_id
     LEFT JOIN first_step AS s ON p.rank = s.rank
+    LEFT JOIN first_op AS o ON p.rank = o.rank
 )
 
 SELECT

@@ -16,7 +16,9 @@ WITH op_count AS (
         rank,
         count(*) AS total,
         count(launch_call_id) AS linked,
-        count(*) FILTER (WHERE previous_end_ns > start_ns) AS overlapping
+        count(*) FILTER (WHERE previous_end_ns > start_ns) AS overlapping,
+        count(*) FILTER (WHERE start_ns < launch_start_ns) AS premature,
+        max(launch_start_ns - start_ns) AS longest_lead_ns
     FROM v1.op
     GROUP BY rank
 ),
@@ -162,6 +164,19 @@ SELECT
     ) AS detail,
     NULL AS forbids
 FROM fan_out AS f
+UNION ALL
+-- Nothing runs before it is asked for: the clocks of host and device are apart by at least the lead.
+SELECT
+    o.rank,
+    'launch_order' AS check_name,
+    'warn' AS status,
+    printf(
+        '%d of %d device ops start before their API call, by up to %d ns: device times are too early',
+        o.premature, o.linked, o.longest_lead_ns
+    ) AS detail,
+    'how late launches were (R1): host and device clocks are apart' AS forbids
+FROM op_count AS o
+WHERE o.premature > 0
 UNION ALL
 SELECT
     b.rank,

@@ -97,3 +97,23 @@ def test_relink_takes_no_source(gapscope, sample, tiny_run):
     done = gapscope("ingest", sample, "--relink", tiny_run)
     assert done.returncode == 2
     assert done.stderr.startswith("error[usage]: ")
+
+
+def test_one_file_given_as_two_ranks_is_said(gapscope, sample, tmp_path):
+    one = next(sample.glob("*rank0*"))
+    given = tmp_path / "given"
+    given.mkdir()
+    shutil.copyfile(one, given / f"first-{one.name}")
+    shutil.copyfile(one, given / f"second-{one.name}")
+    ranks = (f"first-{one.name}=0", f"second-{one.name}=1")
+    done = gapscope("ingest", given, "--json", "--rank", ranks[0], "--rank", ranks[1], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = [row for row in json.loads(done.stdout)["quality"] if "same_source" in row["check_name"]]
+    assert len(said) == 1
+    assert said[0]["status"] == "warn"
+    assert said[0]["detail"].endswith("are one file: it stands for 2 ranks")
+
+
+def test_different_captures_are_not_called_the_same(gapscope, sample, tmp_path):
+    done = gapscope("ingest", sample, "--json", cwd=tmp_path)
+    assert "same_source" not in done.stdout

@@ -14,7 +14,7 @@ from gapscope.model import bound, floors
 from gapscope.model.classify import SOFT, classify, gaps, reconcile, structural
 from gapscope.model.load import Batch
 from gapscope.model.queues import Queue
-from gapscope.model.reasons import Reasons
+from gapscope.model.reasons import Producers, Reasons
 from gapscope.model.rules.fsdp2 import edges
 from gapscope.model.walk import Clock, Piece, Walker
 from tests.model.synth import (
@@ -41,7 +41,9 @@ def pieces_of(of: Batch, r: int, queues: tuple[Queue, ...] = (), s: int = 0) -> 
     found = bound.schedule(
         of.program, [*every, *bound.resource_edges(of.program)], bound.weights(of)
     )
-    reasons = [Reasons(of, every, queues, s, rank) for rank in range(len(of.ranks))]
+    reasons = [
+        Reasons(of, Producers(of.program, every), queues, s, rank) for rank in range(len(of.ranks))
+    ]
     walker = Walker(of, s, reasons, Clock(floors.start_floors(reasons), 0))
     return classify(of, found, walker, reasons[r], structural(of.program, every), s, r)
 

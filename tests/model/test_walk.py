@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gapscope.model.load import Batch
 from gapscope.model.queues import Queue
-from gapscope.model.reasons import FLOOR_KINDS, Reasons
+from gapscope.model.reasons import FLOOR_KINDS, Producers, Reasons
 from gapscope.model.rules.fsdp2 import edges
 from gapscope.model.walk import Clock, Piece, Walker
 from tests.model.synth import AG, CI, RS, S0, Op, batch, names, program
@@ -17,7 +17,10 @@ def walk(
     of: Batch, start: int, node: str, *, rank: int = 0, queues: tuple[Queue, ...] = ()
 ) -> list[Piece]:
     """Pieces of the gap from `start` to the first op of `node`."""
-    reasons = [Reasons(of, edges(of.program), queues, 0, r) for r in range(len(of.ranks))]
+    reasons = [
+        Reasons(of, Producers(of.program, edges(of.program)), queues, 0, r)
+        for r in range(len(of.ranks))
+    ]
     op = reasons[rank].first_of_node[names(of.program).index(node)]
     pieces = Walker(of, 0, reasons, CLOCK).gap(rank, op, start, reasons[rank].start[op])
     assert [p.start for p in pieces[1:]] == [p.end for p in pieces[:-1]], "holes"
@@ -284,7 +287,7 @@ def test_the_tail_of_a_step_is_what_still_ran() -> None:
         Op("RS(1)", AG, 60, 90, 0),
         Op("POST(1)", AG, 92, 99, 0),
     )
-    reasons = [Reasons(of, edges(of.program), (), 0, 0)]
+    reasons = [Reasons(of, Producers(of.program, edges(of.program)), (), 0, 0)]
     pieces = Walker(of, 0, reasons, CLOCK).gap(0, 3, 50, 99)
     assert told(pieces) == [
         (10, "work", ""), (30, "hard", ""), (2, "floor", "same_stream"), (7, "hard", ""),

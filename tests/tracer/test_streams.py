@@ -134,6 +134,70 @@ def test_window_between_profiler_start_and_stop(play: Play):
     assert sorted(set(texts)) == ["aten::mul", "step 0", "step 1"]
 
 
+def test_steps_open_and_close_the_window(play: Play):
+    """Recorded is A <= N < B, and ranges around it with the start that they had."""
+    played = play("epoch", "20", GAPSCOPE_TRACE_STEPS="5:8")
+    assert (played.code, played.stderr) == (0, "")
+    assert played.table("kernel").num_rows == 30
+    names = names_of(played.process())
+    rows = played.table("range").to_pylist()
+    found = [names[row["name"]] for row in rows]
+    assert sorted(set(found)) == ["aten::mul", "epoch 3", "step 5", "step 6", "step 7"]
+    # Names of what was never recorded take no room.
+    assert not {"step 0", "step 4", "step 8"} & set(names.values())
+    (epoch,) = (row for row in rows if names[row["name"]] == "epoch 3")
+    (first,) = (row for row in rows if names[row["name"]] == "step 5")
+    before = first["start_ns"] - epoch["start_ns"]
+    # Five steps of ten launches lie between them.
+    assert before > (first["end_ns"] - first["start_ns"])
+    assert epoch["end_ns"] == -1
+    options = meta_of(played.process())["options"]
+    assert (options["window"], options["first_step"], options["end_step"]) == ("steps", 5, 8)
+
+
+@pytest.mark.parametrize(("steps", "kernels"), [("18:", 20), ("0:1", 10), ("5", 200)])
+def test_step_windows_at_the_ends(play: Play, steps: str, kernels: int):
+    """Without an end it is that of the process; what is no window is none."""
+    assert play("steps", "20", GAPSCOPE_TRACE_STEPS=steps).table("kernel").num_rows == kernels
+
+
+def test_step_that_began_before_cuda_opens_the_window(play: Play):
+    played = play("early-step", GAPSCOPE_TRACE_STEPS="5:8")
+    assert played.table("kernel").num_rows == 31
+    assert "step 5" in names_of(played.process()).values()
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"GAPSCOPE_TRACE_STEPS": "50:60"}, "no NVTX range named like `step 50` began"),
+        ({"GAPSCOPE_TRACE_WINDOW": "signal"}, "no SIGUSR2 arrived"),
+        ({"GAPSCOPE_TRACE_WINDOW": "profiler"}, "the program did not call cudaProfilerStart"),
+    ],
+)
+def test_a_window_that_never_opens_says_so(play: Play, more: dict[str, str], reason: str):
+    played = play("steps", "5", **more)
+    assert reason in meta_of(played.process())["reason"]
+    assert not (played.process() / "kernel.arrows").exists()
+    assert not (played.process() / "range.arrows").exists()
+
+
+def test_signals_open_and_close_the_window(play: Play):
+    """The first opens, the next closes, a third does nothing; a handler that was there still runs."""
+    played = play("signals", GAPSCOPE_TRACE_WINDOW="signal")
+    assert (played.code, played.stdout, played.stderr) == (0, "3\n", "")
+    assert played.table("kernel").num_rows == 20
+    names = names_of(played.process())
+    found = [names[row] for row in played.table("range")["name"].to_pylist()]
+    assert sorted(set(found)) == ["aten::mul", "epoch 3", "step 0", "step 1"]
+
+
+def test_signals_mean_what_they_meant_where_nobody_asked(play: Play):
+    # 12 is SIGUSR2: the child dies of it, as does a program that is traced without such a window.
+    assert play("signal-child", GAPSCOPE_TRACE_WINDOW="signal").code == signal.SIGUSR2
+    assert play("signal-child").code == signal.SIGUSR2
+
+
 def test_duration_ends_recording(play: Play):
     played = play("_exit", "400", GAPSCOPE_TRACE_DURATION_MS="150")
     assert played.table("kernel").num_rows == 1000

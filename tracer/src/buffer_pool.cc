@@ -2,8 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <cstring>
-
 namespace gapscope {
 
 BufferPool::BufferPool(size_t count, size_t bytes)
@@ -12,7 +10,7 @@ BufferPool::BufferPool(size_t count, size_t bytes)
       links_(new std::atomic<uint32_t>[count]),
       valid_(new size_t[count]()),
       free_(0) {
-  // Zeroed, and resident only where it was ever used.
+  // Resident only where it was ever used.
   void* memory = mmap(nullptr, count * bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   memory_ = memory == MAP_FAILED ? nullptr : static_cast<uint8_t*>(memory);
@@ -71,8 +69,6 @@ uint32_t BufferPool::take_completed() {
 }
 
 void BufferPool::release(uint32_t index) {
-  // CUPTI is told that buffers come zeroed; else it would clear them on the application's thread.
-  memset(at(index), 0, bytes_);
   uint64_t head = free_.load(std::memory_order_relaxed);
   uint64_t after;
   do {

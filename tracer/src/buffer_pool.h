@@ -18,7 +18,7 @@ class BufferPool {
 
   size_t bytes() const { return bytes_; }
 
-  // A zeroed buffer, or nullptr when all are in use.
+  // A buffer, or nullptr when all are in use.
   uint8_t* take();
   // Whether the buffer is one of the pool.
   bool owns(const uint8_t* buffer) const;

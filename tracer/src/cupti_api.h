@@ -35,7 +35,6 @@ struct CuptiApi {
   X(cuptiActivityGetNextRecord)                  \
   X(cuptiActivityGetNumDroppedRecords)           \
   X(cuptiActivityFlushAll)                       \
-  X(cuptiActivitySetAttribute)                   \
   X(cuptiSetThreadIdType)                        \
   X(cuptiActivityEnableRuntimeApi)               \
   X(cuptiActivityEnableDriverApi)                \

@@ -53,6 +53,11 @@ bool subscribe_nvtx(const void* (*get_export_table)(uint32_t), Loss* loss);
 // Whether calls are recorded; off, a call costs next to nothing.
 void record_nvtx(bool is_on);
 
+// Asks for `on_step(N, time_ns)` when a range begins that is step N by its name: on its thread, before
+// the begin is recorded. nullptr, as at first: names are not looked at.
+using NvtxStep = void (*)(int64_t number, int64_t time_ns);
+void watch_steps(NvtxStep on_step);
+
 // Calls `use(chunk)` for every chunk that may hold unread events, in the order in which a thread
 // filled them; recycles chunks that are done and read to the end. Only on the writer thread.
 using NvtxUse = void (*)(void* context, NvtxChunk& chunk);
