@@ -85,6 +85,7 @@ def write_record(path: Path, sink: Sink) -> None:
         )
         return
     _write_groups(document, sink)
+    _write_units(document, sink)
     samples = _write_clock(document, sink)
     _quality(document, samples, sink)
 
@@ -99,6 +100,46 @@ def _write_groups(document: dict[str, Any], sink: Sink) -> None:
         "group_ranks": [_text(group.get("ranks")) for group in groups],
     }
     sink.write("process_group", columns)
+
+
+def _write_units(document: dict[str, Any], sink: Sink) -> None:
+    rows = [
+        (root, ordinal, unit)
+        for root, one in enumerate(_objects(document.get("roots")))
+        for ordinal, unit in enumerate(_objects(one.get("units")))
+        if isinstance(unit.get("unit"), str)
+    ]
+    units = [unit for _, _, unit in rows]
+    numbers = ("parameters", "elements", "shard_size", "replicate_size", "reduce_inputs")
+    columns: dict[str, list[Any]] = {
+        "root": [root for root, _, _ in rows],
+        "ordinal": [ordinal for _, ordinal, _ in rows],
+        "unit": ["" if unit["unit"] == "" else _text(unit["unit"]) for unit in units],
+        **{name: [_number(unit.get(name), 2**62) for unit in units] for name in numbers},
+        "reshard_size": [_reshard_size(unit) for unit in units],
+        "param_dtype": [_text(unit.get("param_dtype")) for unit in units],
+        "reduce_dtype": [_text(unit.get("reduce_dtype")) for unit in units],
+        "unshard_in_backward": [_flag(unit.get("unshard_in_backward")) for unit in units],
+        "forward_prefetch": [_lines(unit.get("forward_prefetch")) for unit in units],
+        "backward_prefetch": [_lines(unit.get("backward_prefetch")) for unit in units],
+    }
+    sink.write("fsdp_group", columns)
+
+
+def _reshard_size(unit: dict[str, Any]) -> int | None:
+    policy = unit.get("reshard_after_forward")
+    if policy is True:
+        return _number(unit.get("shard_size"), MAX_RANK)
+    return 1 if policy is False else _number(policy, MAX_RANK)
+
+
+def _lines(value: Any) -> str | None:
+    texts = [text for text in map(_text, value if isinstance(value, list) else []) if text]
+    return "\n".join(texts[:_MOST_SAMPLES]) or None
+
+
+def _flag(value: Any) -> int | None:
+    return int(value) if isinstance(value, bool) else None
 
 
 def _write_clock(document: dict[str, Any], sink: Sink) -> int:

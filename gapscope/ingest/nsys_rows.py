@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapscope.ingest.ahead import read_ahead
 from gapscope.ingest.base import Sink
+from gapscope.ingest.instrument import DOMAIN, collective_columns
 from gapscope.ingest.nsys_columns import (
     NO_SYNC_ID,
     NVTX,
@@ -288,7 +289,9 @@ class RowMapper:
 
         names = Names(self._source, self._sink, None)
         domains = DomainNames(self._source)
-        columns = int_columns("start end eventType globalTid domainId textId") | {"text": "text"}
+        columns = int_columns("start end eventType globalTid domainId textId int64Value") | {
+            "text": "text"
+        }
         kinds = (
             dict.fromkeys(NVTX_PUSH_POP, "push_pop")
             | dict.fromkeys(NVTX_START_END, "start_end")
@@ -327,12 +330,13 @@ class RowMapper:
                 }
                 if name_id.null_count:
                     name_id = pc.coalesce(name_id, names.ids(batch["textId"]))
+            domain = domains.names(process, batch["domainId"])
             self._put(
                 "range",
                 {
                     "process_id": process,
                     "tid": tid,
-                    "domain": domains.names(process, batch["domainId"]),
+                    "domain": domain,
                     "kind": kind,
                     "name_id": name_id,
                     "start_ns": batch["start"],
@@ -340,6 +344,12 @@ class RowMapper:
                     **numbers,
                 },
             )
+            ours = pc.if_else(pc.equal(domain, DOMAIN), batch["textId"], None)
+            where = {"tid": tid, "start_ns": batch["start"], "end_ns": batch["end"]}
+            where["seq"] = batch["int64Value"]
+            said = collective_columns(ours, names.texts.get, where)
+            if said is not None:
+                self._sink.write("collective", said)
 
     def overheads(self) -> None:
         """Profiler overhead, and with CUPTI's table also stalls inside CUDA, under their names."""

@@ -22,10 +22,11 @@ from .guard import guarded
 from .ping import Server, measure
 
 KEY = "gapscope/clock"
-# All waiting of a process together stays below two seconds.
-_START_PATIENCE_S = 0.4
-_START_ATTEMPTS = 3
+# By the number of the forward, until one succeeds: rank 0 may be late, and the others run ahead of
+# it. All waiting of a process together, with what follows, stays below two seconds.
+_START_PATIENCE_S = {1: 0.3, 2: 0.2, 4: 0.2, 16: 0.1, 64: 0.1, 256: 0.1}
 _END_PATIENCE_S = 0.8
+_GRACE_S = 0.02
 _POLL_S = 0.005
 
 Clock = Callable[[], int]
@@ -37,7 +38,8 @@ class ClockExchange:
     def __init__(self, clock: Clock = time.monotonic_ns) -> None:
         self._clock = clock
         self._rank: int | None = None
-        self._attempts = 0
+        self._forwards = 0
+        self._is_done = False
         self._server: Server | None = None
         self._peer: dict[str, Any] = {}
         self._samples: list[dict[str, Any]] = []
@@ -47,21 +49,25 @@ class ClockExchange:
     @guarded
     def begin(self) -> None:
         """Start answering on rank 0; measure on the others, unless that is done or hopeless."""
-        if self._samples or self._server or self._attempts >= _START_ATTEMPTS:
+        if self._is_done:
             return
-        self._attempts += 1
+        self._forwards += 1
+        patience_s = _START_PATIENCE_S.get(self._forwards)
+        if patience_s is None:
+            return
         from torch import distributed
 
         if not distributed.is_initialized() or distributed.get_world_size() == 1:
-            self._attempts = _START_ATTEMPTS
+            self._is_done = True
             self._said.append("one rank")
             return
         self._rank = distributed.get_rank()
         store = distributed.distributed_c10d._get_default_store()
         if self._rank == 0:
+            self._is_done = True
             self.serve(store)
         else:
-            self.ask(store)
+            self.ask(store, patience_s)
 
     @guarded
     def finish(self) -> None:
@@ -69,7 +75,8 @@ class ClockExchange:
         if self._server is not None:
             self._server.wait_for_farewells(_END_PATIENCE_S)
             self._server.close()
-        elif self._samples:
+        elif self._peer:
+            # The store is not asked again: a thread that is inside of it when Python ends is fatal.
             self._in_time(_END_PATIENCE_S, "end", lambda _until: None)
 
     def serve(self, store: Any) -> None:
@@ -83,11 +90,15 @@ class ClockExchange:
         }
         store.set(KEY, json.dumps(place))
 
-    def ask(self, store: Any) -> None:
+    def ask(self, store: Any, patience_s: float) -> None:
         """Measure against who answers where the store says."""
-        self._in_time(_START_PATIENCE_S, "start", lambda until: self._find(store, until))
+        self._in_time(patience_s, "start", lambda until: self._find(store, until))
+        self._is_done = bool(self._samples)
 
     def _find(self, store: Any, until: float) -> None:
+        """Learn where rank 0 answers."""
+        if self._peer:
+            return
         while not store.check([KEY]):
             if time.monotonic() > until:
                 raise TimeoutError
@@ -132,11 +143,13 @@ class ClockExchange:
         problem: list[str] = []
         thread = threading.Thread(target=work, name="gapscope-clock", daemon=True)
         thread.start()
-        thread.join(patience_s + 0.05)
+        thread.join(patience_s + _GRACE_S)
         if done:
             self._samples.append(done[0])
         else:
-            self._said.append(f"{phase}: {problem[0] if problem else 'no answer in time'}")
+            said = f"{phase}: {problem[0] if problem else 'no answer in time'}"
+            if said not in self._said:
+                self._said.append(said)
 
     def _addresses(self) -> list[str]:
         """Where rank 0 may be reached, the likeliest first."""

@@ -83,6 +83,7 @@ class _View(ModuleType):
         return getattr(self.__dict__["_module"], name)
 
 
+@guarded
 def _groups(session: Session) -> None:
     """What labels do not say: unshards that do nothing, waits for nothing, and reshards."""
     group_class = sys.modules[_PACKAGE + "._fsdp_param_group"].FSDPParamGroup

@@ -36,13 +36,14 @@ class Session:
     @guarded
     def _root_forward(self) -> None:
         """FSDP2 has been initialised, process groups exist, and the ranks are near each other."""
-        self.steps.begin()
         self.clock.begin()
         if self._is_first:
             self._is_first = False
-            self.steps.follow_optimizers()
             self.save()
             atexit.register(self._finish)
+            self.steps.follow_optimizers()
+        # Last: what came before is not the program's time.
+        self.steps.begin()
 
     @guarded
     def _finish(self) -> None:

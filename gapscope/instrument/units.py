@@ -21,7 +21,9 @@ class Units:
     def add_root(self, state: Any) -> None:
         """A state that has become a root, with everything below it; settings are final by now."""
         root = len(self.roots)
-        groups = [(group, one) for one in state._state_ctx.all_states for group in groups_of(one)]
+        # Before torch 2.12 a state is listed once for each of its modules.
+        states = dict.fromkeys(state._state_ctx.all_states)
+        groups = [(group, one) for one in states for group in groups_of(one)]
         for ordinal, (group, _) in enumerate(groups):
             self._places[group] = (root, ordinal)
         described = [_group(group, one) for group, one in groups[:_MOST_UNITS]]

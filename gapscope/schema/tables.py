@@ -283,6 +283,27 @@ _TABLES = (
         """,
     ),
     table_of(
+        "fsdp_group",
+        "rank, root, ordinal",
+        "One row a parameter group of FSDP2 with what it was told to do, where the program says so.",
+        """
+        root             BIGINT  -  Number of the FSDP2 root, in the order of first forwards.
+        ordinal          BIGINT  -  Number of the group below its root, in the order of the root's modules.
+        unit             VARCHAR -  Module FQN as in FSDP2's labels; '' for the root.
+        parameters       BIGINT  -  Parameters.
+        elements         BIGINT  -  Elements of all of them, unsharded.
+        shard_size       BIGINT  -  Ranks that shard it.
+        replicate_size   BIGINT  -  Ranks that hold copies of a shard (hybrid sharding).
+        reshard_size     BIGINT  -  Ranks that shard it between forward and backward: 1 where it stays unsharded.
+        param_dtype      VARCHAR -  Type that it is gathered and computed in; NULL: its own.
+        reduce_dtype     VARCHAR -  Type that its gradients are reduced in; NULL: that of the gradients.
+        unshard_in_backward BIGINT - 0 where backward does without gathering it.
+        reduce_inputs    BIGINT  -  Inputs of reduce-scatters that may be held at a time.
+        forward_prefetch VARCHAR -  Units that its forward gathers ahead, by explicit request, one a line.
+        backward_prefetch VARCHAR - Units that its backward gathers ahead, by explicit request, one a line.
+        """,
+    ),
+    table_of(
         "stream",
         "rank, device, context, stream",
         "One row a CUDA stream that the source describes.",

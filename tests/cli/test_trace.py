@@ -47,6 +47,53 @@ def test_program_gets_the_tracer_and_keeps_its_output(library: Path):
     assert "no process of the program used CUDA" in done.stderr
 
 
+@pytest.fixture
+def nvtx(tmp_path: Path) -> Path:
+    """A folder with something of that name to import."""
+    folder = tmp_path / "with-nvtx"
+    folder.mkdir()
+    (folder / "nvtx.py").write_text("")
+    return folder
+
+
+def test_fsdp2_puts_its_hook_in_front_of_the_path(library: Path, nvtx: Path):
+    show = "import os; print(*os.environ['PYTHONPATH'].split(os.pathsep))"
+    done = trace(
+        library, "--fsdp2", "-o", "t", "--", sys.executable, "-c", show, PYTHONPATH=str(nvtx)
+    )
+    hook, *others = done.stdout.split()
+    assert (Path(hook) / "sitecustomize.py").is_file()
+    assert others == [str(nvtx)]
+
+
+def test_fsdp2_that_nobody_used_is_said(library: Path, nvtx: Path):
+    script = "import os; d = os.environ['GAPSCOPE_TRACE_DIR'] + '/rank-0-7'; os.mkdir(d); open(d + '/meta.json', 'w')"
+    command = ("--", sys.executable, "-c", script)
+    done = trace(library, "--fsdp2", "-o", "t", *command, PYTHONPATH=str(nvtx))
+    assert done.returncode == 0
+    assert "none of them said what FSDP2 does" in done.stderr
+
+
+def test_fsdp2_without_nvtx_is_refused_before_the_program_runs(library: Path):
+    # Whether or not it is installed here.
+    start = (
+        "import importlib.util as u, sys; find = u.find_spec;"
+        "u.find_spec = lambda name, *more: None if name == 'nvtx' else find(name, *more);"
+        "from gapscope.cli.app import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", start, "trace", "--fsdp2", "-o", "t", "--", "touch", "ran"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=library.parent,
+        env={**os.environ, "GAPSCOPE_TRACER": str(library)},
+    )
+    assert done.returncode == 2
+    assert "pip install 'gapscope[trace]'" in done.stderr
+    assert not (library.parent / "ran").exists()
+
+
 def test_steps_reach_the_tracer(library: Path):
     done = trace(library, "--steps", "100:110", "--", sys.executable, "-c", SHOW)
     assert (done.returncode, done.stdout.split()[-1]) == (0, "100:110")

@@ -412,6 +412,27 @@ def test_what_emit_nvtx_appends_leaves_the_name(tmp_path: Path, read: Read) -> N
     assert list(found) == list(texts.values())
 
 
+def test_collectives_that_the_instrument_said(tmp_path: Path, read: Read) -> None:
+    said = 'collective {"type": "all_gather", "group": "0", "size": 2, "ranks": "[0, 1]", "in": 4}'
+    place = {"start": 10, "end": 20, "eventType": 60, "globalTid": global_pid(7) | 5, "domainId": 3}
+    place |= {"text": None, "textId": None, "int64Value": None}
+    tables: Rows = {
+        "StringIds": [{"id": 1, "value": said}],
+        "NVTX_EVENTS": [
+            {**place, "end": None, "eventType": 75, "text": "gapscope"},
+            {**place, "textId": 1, "int64Value": 41},
+            # Whoever else says so is not the instrument.
+            {**place, "domainId": 0, "textId": 1, "int64Value": 42},
+            {**place, "text": "step 0"},
+        ],
+    }
+    result = read(write_sqlite(tmp_path / "said.sqlite", tables))
+    names = ("tid", "start_ns", "end_ns", "seq", "type", "group_name", "group_ranks", "elements_in")
+    assert [result.column("collective", name) for name in names] == [
+        *([5], [10], [20], [41], ["all_gather"], ["0"], ["[0, 1]"], [4]),
+    ]
+
+
 def test_small_tables(full: Result) -> None:
     assert full.names("overhead") == [
         "CUPTI Buffer flush",

@@ -122,7 +122,11 @@ def launch(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**{k: v for k, v in shared.items() if v}, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env={
+                **{k: v for k, v in shared.items() if v},
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+            },
         )
         for rank in range(ranks)
     ]

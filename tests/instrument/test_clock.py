@@ -69,7 +69,7 @@ def test_exchange_at_start_and_end():
     store = Store()
     first, second = ClockExchange(lambda: time.monotonic_ns() + SHIFT_NS), ClockExchange()
     first.serve(store)
-    second.ask(store)
+    second.ask(store, 2)
     farewell = threading.Thread(target=first.finish)
     farewell.start()
     second.finish()
@@ -86,7 +86,7 @@ def test_rank_0_that_is_gone_is_said():
     store = Store()
     first, second = ClockExchange(), ClockExchange()
     first.serve(store)
-    second.ask(store)
+    second.ask(store, 2)
     first.finish()
     second.finish()
     document = second.document()
@@ -100,7 +100,9 @@ def test_silence_is_not_waited_for(silent: socket.socket):
     store.set(KEY, place_of(silent.getsockname()[1]))
     exchange = ClockExchange()
     # Far more time than it takes, or the test would hang.
-    waiting = threading.Thread(target=lambda: (exchange.ask(store), exchange.finish()), daemon=True)
+    waiting = threading.Thread(
+        target=lambda: (exchange.ask(store, 2), exchange.finish()), daemon=True
+    )
     waiting.start()
     waiting.join(60)
     assert not waiting.is_alive()
@@ -110,8 +112,19 @@ def test_silence_is_not_waited_for(silent: socket.socket):
 
 def test_a_store_that_never_hears_of_rank_0_is_given_up():
     exchange = ClockExchange()
-    exchange.ask(Store())
+    exchange.ask(Store(), 0.1)
     assert exchange.document()["notes"] in (["start: TimeoutError"], ["start: no answer in time"])
+
+
+def test_rank_0_that_is_late_is_found_by_a_later_forward():
+    store = Store()
+    first, second = ClockExchange(), ClockExchange()
+    second.ask(store, 0.01)
+    first.serve(store)
+    second.ask(store, 2)
+    second.finish()
+    first.finish()
+    assert [sample["phase"] for sample in second.document()["samples"]] == ["start", "end"]
 
 
 @pytest.mark.parametrize("place", [b"", b"[]", b"{}", b'{"token": "zz", "port": 1}', b"\xff"])
@@ -119,7 +132,7 @@ def test_a_store_that_says_nonsense(place: bytes):
     store = Store()
     store.values[KEY] = place
     exchange = ClockExchange()
-    exchange.ask(store)
+    exchange.ask(store, 2)
     (note,) = exchange.document()["notes"]
     assert note.startswith("start: ")
 

@@ -130,6 +130,14 @@ def test_a_run_of_it(
     groups = con.sql("SELECT DISTINCT group_ranks FROM v1.process_group ORDER BY ALL").fetchall()
     expected = ["[0, 1]", "[0, 2]", "[1, 3]", "[2, 3]"] if scenario == "hybrid" else ["[0, 1]"]
     assert groups == [(ranks,) for ranks in expected]
+    told = con.sql(
+        "SELECT unit, elements, shard_size, replicate_size, reshard_size, reduce_inputs, param_dtype "
+        "FROM v1.fsdp_group WHERE rank = 1 ORDER BY root, ordinal LIMIT 2"
+    ).fetchall()
+    copies = 2 if scenario == "hybrid" else None
+    # The root stays unsharded between forward and backward.
+    assert told == [("", 372, 2, copies, 1, 1, None), ("layers.0", 1072, 2, copies, 2, 1, None)]
+
     quality = "SELECT DISTINCT status FROM v1.capture_quality WHERE check_name = 'instrument'"
     assert column(quality) == ["ok"]
 
@@ -198,6 +206,11 @@ def test_a_record_that_cannot_be_read_is_said(tmp_path: Path, text: bytes):
             }
         },
         {"clock": {"samples": [{"at_ns": 1, "offset_ns": 2, "uncertainty_ns": -3}], "rank": False}},
+        {
+            "roots": [
+                {"units": [{"unit": "/home/x", "elements": -1.5, "forward_prefetch": {"a": 1}}]}
+            ]
+        },
         {"faults": {"/etc/passwd": 1}, "torch": "a\nb", "roots": [{"units": [None]}]},
     ],
 )
@@ -205,7 +218,7 @@ def test_odd_members_are_left_out(tmp_path: Path, odd: dict[str, Any]):
     sink = read_record(tmp_path, json.dumps(HEAD | odd).encode())
     assert sink.tables["process_group"]["group_name"] == []
     assert sink.tables["clock_anchor"]["ts_ns"] == []
-    assert "/" not in str(sink.notes)
+    assert "/" not in str(sink.notes) + str(sink.tables)
 
 
 def clock_rows(place: Path, **clock: Any) -> list[tuple[int, ...]]:

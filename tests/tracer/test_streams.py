@@ -95,7 +95,7 @@ def test_ranges(play: Play):
         ("aten::mul", "", 0, 12, 34, False),
         ("here", "", 2, -1, -1, False),
         ("l\u00e9ger", "", 1, -1, -1, False),
-        ("ncclAllReduce", "NCCL", 0, -1, -1, False),
+        ("ncclAllReduce", "NCCL", 0, 56, -1, False),
         ("open", "", 0, -1, -1, True),
         ("step 0", "", 0, -1, -1, False),
     ]
@@ -154,6 +154,10 @@ def test_steps_open_and_close_the_window(play: Play):
     assert epoch["end_ns"] == -1
     options = meta_of(played.process())["options"]
     assert (options["window"], options["first_step"], options["end_step"]) == ("steps", 5, 8)
+    # What opening took is told, on the thread and inside the step that opened it.
+    (opening,) = (row for row in played.table("overhead").to_pylist() if row["kind"] == 1 << 31)
+    assert first["start_ns"] <= opening["start_ns"] <= opening["end_ns"] < first["end_ns"]
+    assert opening["thread"] == first["thread"]
 
 
 @pytest.mark.parametrize(("steps", "kernels"), [("18:", 20), ("0:1", 10), ("5", 200)])

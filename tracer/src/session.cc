@@ -22,6 +22,8 @@ namespace {
 
 // NVTX memory is read this often: it holds seconds of ranges, but not many.
 constexpr int kPollMilliseconds = 100;
+// Beside the kinds that CUPTI knows: enabling them all, which holds the thread that opens a window.
+constexpr uint32_t kOverheadOfOpening = 1u << 31;
 constexpr int64_t kMetadataNs = 5'000'000'000;
 // How long the end of a process may wait for a disk that does not answer.
 constexpr std::chrono::seconds kExitPatience{10};
@@ -182,7 +184,11 @@ void Session::open_window(int64_t at_ns) {
   const std::lock_guard<std::mutex> lock(window_mutex_);
   if (!window_.open(at_ns)) return;
   if (options_.duration_ns > 0) window_end_ns_ = monotonic_ns() + options_.duration_ns;
-  if (has_cupti_) enable_kinds();
+  if (!has_cupti_) return;
+  opening_start_ns_ = monotonic_ns();
+  opening_tid_ = static_cast<uint32_t>(syscall(SYS_gettid));
+  enable_kinds();
+  opening_end_ns_ = monotonic_ns();
 }
 
 void Session::enable_kinds() {
@@ -336,6 +342,10 @@ void Session::write_rest() {
 }
 
 void Session::drain() {
+  if (const int64_t end_ns = opening_end_ns_.exchange(0); end_ns != 0) {
+    tables_->overhead.append(opening_start_ns_, end_ns, kOverheadOfOpening, uint32_t{0},
+                             tables_->thread(opening_tid_));
+  }
   pool_->drain([this](const BufferPool::Full& full) { decoder_->decode(full.buffer, full.valid); });
   ranges_->drain();
 }

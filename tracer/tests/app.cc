@@ -97,6 +97,8 @@ void ranges() {
   attributes.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
   attributes.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
   attributes.message.registered = registered;
+  attributes.payloadType = NVTX_PAYLOAD_TYPE_INT64;
+  attributes.payload.llValue = 56;
   nvtxDomainRangePushEx(domain, &attributes);
   launch(kKernel, 7, 100);
   nvtxDomainRangePop(domain);
