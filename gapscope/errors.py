@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 EXIT_OK = 0
 EXIT_GATE_FAILED = 1
 EXIT_COULD_NOT_RUN = 2
 EXIT_INCONCLUSIVE = 3
+
+
+class Stopped(BaseException):  # like KeyboardInterrupt: a wish, no error
+    """Ctrl-C, or a signal of a batch system or of a closed terminal, arrived."""
+
+    # The last such signal: DuckDB answers one that arrives in a query with an error of its own.
+    number: ClassVar[int | None] = None
 
 
 class GapscopeError(Exception):

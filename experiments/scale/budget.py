@@ -29,9 +29,11 @@ def main(directory: Path) -> None:
     need("v1.window_budget")
     ordered = tuple(view for view in views.all_views() if view.name in needed)
     derive.all_views = lambda: ordered
-    shutil.rmtree(directory / "derived", ignore_errors=True)
+    target = directory / "derived"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
     begin = time.perf_counter()
-    audits = derive.derive_rank(directory, 0, {}, 2, "7GB")
+    audits = derive.derive_rank(directory, 0, {}, 2, "7GB", target)
     seconds = time.perf_counter() - begin
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     failed = [audit for audit in audits if audit[3]]

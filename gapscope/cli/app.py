@@ -28,7 +28,7 @@ from gapscope.cli import (
     validate,
     what_if,
 )
-from gapscope.errors import EXIT_COULD_NOT_RUN, GapscopeError
+from gapscope.errors import EXIT_COULD_NOT_RUN, GapscopeError, Stopped
 
 EXIT_BROKEN_PIPE = 141
 
@@ -128,7 +128,7 @@ def _run(arguments: list[str] | None, stops: _Stops) -> int:
             return stops.end()
         output.fail(error)
         return error.exit_code
-    except (_Stopped, KeyboardInterrupt, typer.Abort):
+    except (Stopped, KeyboardInterrupt, typer.Abort):
         return stops.end()
     except SystemExit as stop:
         # Typer itself ends like this, with 1, when whoever reads stdout went away.
@@ -142,10 +142,6 @@ def _run(arguments: list[str] | None, stops: _Stops) -> int:
     return code if isinstance(code, int) else 0
 
 
-class _Stopped(BaseException):  # like KeyboardInterrupt: a wish, no error
-    """Ctrl-C, or a signal of a batch system or of a closed terminal, arrived."""
-
-
 class _Stops:
     """The signal that asks the command to end. It unwinds, so that no half a run is left."""
 
@@ -156,6 +152,7 @@ class _Stops:
     def listening(self) -> Iterator[None]:
         """Unwind on the signals that stop a command; afterwards they do what they did before."""
         before: dict[int, Any] = {}
+        Stopped.number = None
         if threading.current_thread() is threading.main_thread():
             for name in ("SIGINT", "SIGTERM", "SIGHUP"):
                 number = getattr(signal, name, None)
@@ -175,9 +172,8 @@ class _Stops:
         return 128 + number
 
     def _stop(self, number: int, _frame: object) -> None:
-        # Remembered too: DuckDB answers a signal in a query with an error of its own.
-        self.number = number
-        raise _Stopped
+        self.number = Stopped.number = number
+        raise Stopped
 
 
 def _unexpected(error: Exception, arguments: list[str] | None) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +12,7 @@ import typer
 
 from gapscope.cli import output
 from gapscope.cli.options import DEFAULT_RUN, Force, Json, MemoryLimit, NoProgress, Quiet, Workers
-from gapscope.errors import GapscopeError
+from gapscope.errors import GapscopeError, Stopped
 
 if TYPE_CHECKING:
     from gapscope.ingest.pipeline import IngestResult
@@ -50,7 +52,17 @@ def ingest(
         ),
     ] = None,
     workers: Workers = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Dask scheduler whose workers do it: tcp://HOST:PORT."
+        ),
+    ] = None,
     memory_limit: MemoryLimit = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Take over nothing from an ingest that was killed."),
+    ] = False,
     relink: Annotated[
         Path | None,
         typer.Option(metavar="RUN", help="Point a moved run at its new place; ingests nothing."),
@@ -83,7 +95,9 @@ def ingest(
         ranks=_declared(rank or []),
         config=config,
         workers=workers,
+        cluster=cluster,
         memory_limit=memory_limit,
+        fresh=fresh,
         no_progress=no_progress,
         quiet=quiet,
     )
@@ -110,7 +124,9 @@ def run_ingest(
     ranks: dict[str, int] | None = None,
     config: Path | None = None,
     workers: int | None = None,
+    cluster: str | None = None,
     memory_limit: str | None = None,
+    fresh: bool = False,
     no_progress: bool = False,
     quiet: bool = False,
 ) -> IngestResult:
@@ -123,7 +139,7 @@ def run_ingest(
     declared = configuration_file.read(config).get("fsdp2")
     if declared is not None:
         check_declaration(declared, str(config or configuration_file.DEFAULT))
-    with progress.bar(quiet=quiet, no_progress=no_progress) as update:
+    with _saying_what_is_kept(out), progress.bar(quiet=quiet, no_progress=no_progress) as update:
         result = pipeline.ingest(
             sources,
             out,
@@ -133,9 +149,13 @@ def run_ingest(
             ranks=ranks,
             declared_fsdp2=declared,
             workers=workers,
+            cluster=cluster,
             memory_limit=memory_limit,
+            fresh=fresh,
             progress=update,
         )
+    if result.taken_over:
+        output.say(f"{result.taken_over} captures had been read before", quiet=quiet)
     header = ("rank", *_SHOWN)
     rows = [
         (number, *(counts.get(name, 0) for name in _SHOWN))
@@ -146,6 +166,20 @@ def run_ingest(
         # Warnings survive `--quiet`.
         output.say(output.wrapped(f"{finding.status:<4}  ", f"{finding.name}: {finding.finding}"))
     return result
+
+
+@contextlib.contextmanager
+def _saying_what_is_kept(out: Path) -> Iterator[None]:
+    from gapscope.ingest.workplace import has_unfinished
+
+    try:
+        yield
+    except BaseException as error:
+        # Other errors say for themselves what to do.
+        goes_on = isinstance(error, GapscopeError) and error.slug == "worker-died"
+        if (goes_on or Stopped.number is not None) and has_unfinished(out):
+            output.say("what was finished is kept: the same command goes on from it")
+        raise
 
 
 def _declared(pairs: list[str]) -> dict[str, int]:

@@ -7,19 +7,29 @@ import functools
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gapscope.errors import GapscopeError
+from gapscope.errors import GapscopeError, Stopped
 from gapscope.ingest.discover import Found, discover
 from gapscope.ingest.ranks import Placement, RankOptions, assign, place
-from gapscope.ingest.stage import Staged, stage
-from gapscope.ingest.workers import worker_pool
+from gapscope.ingest.resume import (
+    derive_once,
+    drop_pieces,
+    finished_count,
+    link,
+    stage_once,
+    staging_home,
+    strip,
+)
+from gapscope.ingest.stage import Staged
+from gapscope.ingest.workers import Crew, crew_of
 from gapscope.ingest.workplace import WorkPlace, check_target
 
 if TYPE_CHECKING:
@@ -42,6 +52,7 @@ class IngestResult:
     out: Path
     rows: dict[int, dict[str, int]]
     quality: list[dict[str, Any]] = field(default_factory=list)
+    taken_over: int = 0  # sources that an ingest that did not end had read
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,16 @@ class Gathered:
     staged: list[Staged]
     plan: list[Placement]
     notes: list[IngestNote]
+
+    def inputs(self) -> dict[int, list[Any]]:
+        """What the rows of each rank are made from: content of sources, and how it is split."""
+        made_from: dict[int, list[Any]] = {}
+        for part in self.plan:
+            one = self.staged[part.source]
+            split = [astuple(partition) for partition in one.partitions]
+            own = [one.digest, one.found.label, split, astuple(part.partition), part.rank_source]
+            made_from.setdefault(part.rank, []).append(own)
+        return made_from
 
 
 def ingest(
@@ -63,6 +84,8 @@ def ingest(
     ranks: dict[str, int] | None = None,
     declared_fsdp2: dict[str, Any] | None = None,
     workers: int | None = None,
+    cluster: str | None = None,
+    fresh: bool = False,
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> IngestResult:
@@ -71,64 +94,70 @@ def ingest(
     Nothing appears at `out` until everything is written: the work is done in a temporary
     directory beside it and renamed once. Inputs are only read. `steps` is a regular expression
     that a step range must match whole; `declared_fsdp2` is the `[fsdp2]` table of `gapscope.toml`.
+    `cluster` is the address of a Dask scheduler whose workers read and derive. What an ingest of
+    the same `out` had finished when it was killed or terminated is taken over, unless `fresh`.
     Raises GapscopeError; leaves nothing behind when it does.
     """
     check_target(out, force=force)
     found, ignored = discover(sources)
     _check_steps(steps)
     _check_memory_limit(memory_limit)
-    workers = min(workers or _default_workers(found), len(found))
 
-    def gather(work: Path) -> Gathered:
-        staged, failures = _stage_all(found, work, workers, progress)
+    def gather(work: Path, crew: Crew) -> Gathered:
+        staged, failures = _stage_all(found, work, crew, progress)
         # A file that could not be read is reported as such, not as one that does not exist.
         unread = {name for one, _ in failures for name in (one.label, one.path.name)}
         declared = {name: rank for name, rank in (ranks or {}).items() if name not in unread}
         plan = assign(staged, RankOptions(rank_from_name, declared))
         return Gathered(staged, plan, [*_notes(failures, ignored), *_copies(staged)])
 
-    return make_run(
-        out,
-        gather,
-        force=force,
-        steps=steps,
-        declared_fsdp2=declared_fsdp2,
-        workers=workers,
-        memory_limit=memory_limit,
-        progress=progress,
-    )
+    with crew_of(min(workers or _default_workers(found), len(found)), cluster) as crew:
+        return make_run(
+            out,
+            gather,
+            force=force,
+            steps=steps,
+            declared_fsdp2=declared_fsdp2,
+            crew=crew,
+            memory_limit=memory_limit,
+            progress=progress,
+            worth=None if fresh else finished_count,
+        )
 
 
 def make_run(
     out: Path,
-    gather: Callable[[Path], Gathered],
+    gather: Callable[[Path, Crew], Gathered],
     *,
     force: bool,
     steps: str | None = None,
     declared_fsdp2: dict[str, Any] | None = None,
-    workers: int,
+    crew: Crew,
     memory_limit: str | None = None,
     progress: Progress | None = None,
+    worth: Callable[[Path], int] | None = None,
     add_tables: Callable[[Path], None] | None = None,
 ) -> IngestResult:
     """A whole run at `out`, or nothing, from rows that `gather` stages below a directory.
 
+    `worth` says how many sources of a killed ingest's directory are read; without it, none counts.
     `add_tables` may put tables of its own into `run.duckdb` before the run is published.
     """
     from gapscope.schema.catalog import fill
 
-    workplace = WorkPlace(out)
+    workplace = WorkPlace(out, worth)
     work = workplace.path
     try:
+        taken_over = finished_count(work)
+        strip(work)
         with _readable_failures(out), _defined(work, out.absolute()) as defined:
-            gathered = gather(work)
+            gathered = gather(work, crew)
             staged = gathered.staged
             rows = place(gathered.plan, staged, work)
-            shutil.rmtree(work / "staging", ignore_errors=True)
             options = {} if steps is None else {"steps": steps}
             if declared_fsdp2:
                 options["fsdp2"] = json.dumps(declared_fsdp2, sort_keys=True)
-            audits = _derive_all(sorted(rows), work, options, workers, memory_limit, progress)
+            audits = _derive_all(gathered, work, options, crew, memory_limit, progress)
             defined.result()
             cores = os.cpu_count() or 1
             fill(work, options, audits, gathered.notes, cores, memory_limit)
@@ -141,11 +170,24 @@ def make_run(
             _write_manifest(work, staged, rows, options)
             quality = _notable_quality(work)
             shutil.rmtree(work / "spill", ignore_errors=True)
+            drop_pieces(work)
             workplace.publish(out, force=force)
-    except BaseException:
-        workplace.discard()
+    except BaseException as error:
+        if worth is not None and _goes_on_later(error) and worth(work):
+            workplace.leave()
+        else:
+            workplace.discard()
         raise
-    return IngestResult(out, rows, quality)
+    return IngestResult(out, rows, quality, taken_over)
+
+
+def _goes_on_later(error: BaseException) -> bool:
+    """Whether the same command is expected again: a batch system's end, or a worker out of memory.
+
+    Ctrl-C is a change of mind, and an error would only come again.
+    """
+    by_batch_system = Stopped.number is not None and Stopped.number != signal.SIGINT
+    return by_batch_system or (isinstance(error, GapscopeError) and error.slug == "worker-died")
 
 
 def _run_model(work: Path, threads: int, memory_limit: str | None) -> None:
@@ -315,7 +357,7 @@ def _readable_failures(out: Path) -> Iterator[None]:
 
 
 def _stage_all(
-    found: list[Found], work: Path, workers: int, progress: Progress | None
+    found: list[Found], work: Path, crew: Crew, progress: Progress | None
 ) -> tuple[list[Staged], list[tuple[Found, GapscopeError]]]:
     """Read every source; one bad source does not lose the others, but all bad is an error."""
     staged: list[Staged] = []
@@ -325,18 +367,21 @@ def _stage_all(
         try:
             staged.append(result())
         except GapscopeError as error:
+            if error.slug.startswith("cluster-"):
+                # Nothing is wrong with the source.
+                raise
             failures.append((source, error))
 
-    targets = [work / "staging" / str(number) for number in range(len(found))]
-    if workers == 1:
-        for source, target in zip(found, targets, strict=True):
+    if crew.is_alone(len(found)):
+        for source in found:
             report = None if progress is None else _byte_progress(progress, source.label)
-            keep(source, functools.partial(stage, source, target, report))
+            home = staging_home(work, source)
+            keep(source, functools.partial(stage_once, source, home, report))
     else:
-        with worker_pool(workers) as pool:
+        with crew.pool(len(found)) as pool:
             jobs = {
-                pool.submit(stage, source, target): source
-                for source, target in zip(found, targets, strict=True)
+                pool.submit(stage_once, source, staging_home(work, source)): source
+                for source in found
             }
             for done, job in enumerate(_completed(jobs), 1):
                 keep(jobs[job], job.result)
@@ -349,34 +394,42 @@ def _stage_all(
 
 
 def _derive_all(
-    ranks: list[int],
+    gathered: Gathered,
     work: Path,
     options: dict[str, str],
-    workers: int,
+    crew: Crew,
     memory_limit: str | None,
     progress: Progress | None,
 ) -> list[AuditResult]:
-    from gapscope.schema.derive import derive_rank
-
-    cores = os.cpu_count() or 1
+    inputs = gathered.inputs()
+    ranks = sorted(inputs)
     audits: list[AuditResult] = []
-    workers = min(workers, len(ranks))
-    if workers == 1:
+
+    def keep(rank: int, made: tuple[Path, list[AuditResult]], done: int) -> None:
+        directory, its_audits = made
+        for file in directory.glob("*.parquet"):
+            target = work / "derived" / file.stem / f"rank={rank}"
+            target.mkdir(parents=True)
+            link(file, target / "data.parquet")
+        audits.extend(its_audits)
+        if progress is not None:
+            progress("views", done, len(ranks))
+
+    threads = crew.threads(len(ranks))
+    if crew.is_alone(len(ranks)):
         for done, rank in enumerate(ranks, 1):
-            audits += derive_rank(work, rank, options, cores, memory_limit)
-            if progress is not None:
-                progress("views", done, len(ranks))
+            made = derive_once(work, rank, inputs[rank], options, threads, memory_limit)
+            keep(rank, made, done)
     else:
-        threads = max(1, cores // workers)
-        with worker_pool(workers) as pool:
+        with crew.pool(len(ranks)) as pool:
             jobs = {
-                pool.submit(derive_rank, work, rank, options, threads, memory_limit): rank
+                pool.submit(
+                    derive_once, work, rank, inputs[rank], options, threads, memory_limit
+                ): rank
                 for rank in ranks
             }
             for done, job in enumerate(_completed(jobs), 1):
-                audits += job.result()
-                if progress is not None:
-                    progress("views", done, len(ranks))
+                keep(jobs[job], job.result(), done)
     return sorted(audits)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gapscope.errors import GapscopeError
 from gapscope.ingest.base import MAX_RANK, DeviceInfo, ProcessInfo
+from gapscope.ingest.resume import link
 from gapscope.ingest.stage import Partition, Staged
 from gapscope.ingest.writer import NUMBERED, StagingSink
 from gapscope.schema.catalog import PARQUET_OPTIONS
@@ -79,7 +80,7 @@ def place(
     staged: list[Staged],
     work: Path,
 ) -> dict[int, dict[str, int]]:
-    """Move staged Parquet to `data/<table>/rank=N/`; returns rows by rank and table."""
+    """Put staged Parquet into `data/<table>/rank=N/`; returns rows by rank and table."""
     rows: dict[int, dict[str, int]] = {}
     by_rank: dict[int, list[Placement]] = {}
     for placement in placements:
@@ -224,7 +225,7 @@ def _write_extra(directory: Path, parts: list[Placement], staged: list[Staged]) 
 def _place_table(
     table: str, parts: list[Placement], staged: list[Staged], extra: Path, target: Path
 ) -> int:
-    """Write one table of one rank and return its rows. One whole source is only moved."""
+    """Write one table of one rank and return its rows. One whole source is only linked."""
     import pyarrow.parquet as pq
 
     own = extra / f"{table}.parquet"
@@ -233,7 +234,7 @@ def _place_table(
     file = target / "data.parquet"
     part = parts[0]
     if len(sources) == 1 and not own.exists() and len(staged[part.source].partitions) == 1:
-        sources[0][1].rename(file)
+        link(sources[0][1], file)
     elif sources:
         _combine(table, sources, own if own.exists() else None, staged, file)
     elif own.exists():

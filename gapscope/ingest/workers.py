@@ -7,13 +7,50 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from types import FrameType
 from typing import NoReturn
 
 # How long a worker may take to clean up after itself once it is told to stop.
 _GRACE_S = 3.0
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who reads and derives: this process, others of this machine, or the workers of a cluster."""
+
+    workers: int
+    cluster: Executor | None = None
+
+    def is_alone(self, jobs: int) -> bool:
+        """Whether this process does the work itself."""
+        return self.cluster is None and min(self.workers, jobs) == 1
+
+    def threads(self, jobs: int) -> int:
+        """How many threads a job may have; a worker of a cluster is told so by who starts it."""
+        if self.cluster is not None:
+            return 1
+        return max(1, (os.cpu_count() or 1) // min(self.workers, jobs))
+
+    def pool(self, jobs: int) -> AbstractContextManager[Executor]:
+        """Where to submit that many jobs."""
+        if self.cluster is not None:
+            return nullcontext(self.cluster)
+        return worker_pool(min(self.workers, jobs))
+
+
+@contextmanager
+def crew_of(workers: int, cluster: str | None) -> Iterator[Crew]:
+    """Processes of this machine, or the workers of the Dask scheduler at `cluster`."""
+    if cluster is None:
+        yield Crew(workers)
+        return
+    from gapscope.ingest.cluster import cluster_executor
+
+    with cluster_executor(cluster) as executor:
+        yield Crew(workers, executor)
 
 
 @contextmanager

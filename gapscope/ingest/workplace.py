@@ -8,12 +8,13 @@ import hashlib
 import os
 import secrets
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from gapscope.errors import GapscopeError
 
 # Held while the directory is in use; a killed process lets go of it.
-_LOCK = ".lock"
+LOCK = ".lock"
 # Ends the name of a run that stepped aside for its successor.
 _OLD = "-old"
 # Bytes of a file name that file systems allow, less what is put around the name of the run.
@@ -63,9 +64,13 @@ def check_target(out: Path, *, force: bool) -> None:
 
 
 class WorkPlace:
-    """The unfinished run. Either `publish` or `discard` ends its life."""
+    """The unfinished run. `publish` or `discard` ends its life, or `leave` keeps it for another.
 
-    def __init__(self, out: Path) -> None:
+    `adopt` looks at what killed ingests of the same output left and says how much each is worth;
+    the best is gone on with where that is more than nothing, the others are removed.
+    """
+
+    def __init__(self, out: Path, adopt: Callable[[Path], int] | None = None) -> None:
         parent = out.absolute().parent
         prefix = _prefix(out)
         self.path = parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
@@ -74,10 +79,12 @@ class WorkPlace:
         try:
             self._make_parents(parent)
             self.path.mkdir()
-            self._lock = _locked(self.path / _LOCK, create=True)
+            self._lock = _locked(self.path / LOCK, create=True)
         except OSError as error:
             self.discard()
             raise _cannot_write(parent, error) from error
+        if adopt is not None:
+            self._adopt(prefix, adopt)
         _sweep(out, prefix, self.path)
 
     def publish(self, out: Path, *, force: bool) -> None:
@@ -89,7 +96,7 @@ class WorkPlace:
                 raise _exists(out)
             old = self.path.with_name(self.path.name + _OLD)
             out.rename(old)
-        (self.path / _LOCK).unlink(missing_ok=True)
+        (self.path / LOCK).unlink(missing_ok=True)
         try:
             self.path.rename(out)
         except BaseException as error:
@@ -103,6 +110,10 @@ class WorkPlace:
         if old is not None:
             shutil.rmtree(old, ignore_errors=True)
 
+    def leave(self) -> None:
+        """Keep the directory: the next ingest of the same output goes on from it."""
+        self._unlock()
+
     def discard(self) -> None:
         """Remove the directory, and the parents that were made for it."""
         self._unlock()
@@ -110,6 +121,20 @@ class WorkPlace:
         for parent in reversed(self._made_parents):
             with contextlib.suppress(OSError):
                 parent.rmdir()
+
+    def _adopt(self, prefix: str, worth: Callable[[Path], int]) -> None:
+        """Take the place of the killed ingest that got furthest."""
+        left = [path for path in _unfinished(self.path.parent, prefix) if path != self.path]
+        for path in sorted(left, key=worth, reverse=True):
+            if not worth(path):
+                return
+            with contextlib.suppress(OSError):
+                lock = _locked(path / LOCK, create=False)
+                if lock is not None:
+                    shutil.rmtree(self.path, ignore_errors=True)
+                    self._unlock()
+                    self.path, self._lock = path, lock
+                    return
 
     def _make_parents(self, parent: Path) -> None:
         missing = []
@@ -124,6 +149,22 @@ class WorkPlace:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def has_unfinished(out: Path) -> bool:
+    """Whether an ingest that did not end left something beside `out`."""
+    return bool(_unfinished(out.absolute().parent, _prefix(out)))
+
+
+def _unfinished(parent: Path, prefix: str) -> list[Path]:
+    return [
+        entry
+        for entry in parent.iterdir()
+        if entry.name.startswith(prefix)
+        and not entry.name.endswith(_OLD)
+        and not entry.is_symlink()
+        and (entry / LOCK).is_file()
+    ]
 
 
 def _prefix(out: Path) -> str:
@@ -144,7 +185,7 @@ def _sweep(out: Path, prefix: str, own: Path) -> None:
                     shutil.rmtree(entry, ignore_errors=True)
                 continue
             with contextlib.suppress(OSError):
-                lock = _locked(entry / _LOCK, create=False)
+                lock = _locked(entry / LOCK, create=False)
                 if lock is not None:
                     shutil.rmtree(entry, ignore_errors=True)
                     os.close(lock)

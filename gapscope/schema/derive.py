@@ -35,8 +35,9 @@ def derive_rank(
     options: dict[str, str],
     threads: int,
     memory_limit: str | None,
+    target: Path,
 ) -> list[AuditResult]:
-    """Write `derived/<view>/rank=N/` for every rank-level view; returns the audit results.
+    """Write `<view>.parquet` in `target` for every rank-level view; returns the audit results.
 
     Ranks need nothing of each other, so they run in parallel processes.
     """
@@ -49,7 +50,7 @@ def derive_rank(
         relation = "TABLE"
     con = duckdb.connect()
     try:
-        configure(con, threads, memory_limit, run_directory / "spill")
+        configure(con, threads, memory_limit, target / "spill")
         con.execute("CREATE SCHEMA v1")
         con.execute(RUN_OPTION)
         con.executemany("INSERT INTO v1.run_option VALUES (?, ?)", [*options.items(), ("", "")])
@@ -62,7 +63,7 @@ def derive_rank(
         views = {view.name: view for view in all_views()}
         of_rank = [view for view in all_views() if not run_level(view, views)]
         for view in of_rank:
-            _derive_view(con, view, run_directory, rank, relation)
+            _derive_view(con, view, target, rank, relation)
         return [
             (rank, audit, view.name, count(con, sql))
             for view in of_rank
@@ -73,24 +74,22 @@ def derive_rank(
 
 
 def _derive_view(
-    con: duckdb.DuckDBPyConnection, view: View, run_directory: Path, rank: int, relation: str
+    con: duckdb.DuckDBPyConnection, view: View, target: Path, rank: int, relation: str
 ) -> None:
     import duckdb
 
     try:
         if view.materialise == "rank":
-            target = run_directory / "derived" / view.short_name / f"rank={rank}"
-            target.mkdir(parents=True)
+            file = target / f"{view.short_name}.parquet"
             kept = ", ".join(f'"{c.name}"' for c in view.columns if c.name != "rank")
             con.execute(
-                f"COPY (SELECT {kept} FROM ({view.query})) TO {quoted(target / 'data.parquet')} "
-                f"({PARQUET_OPTIONS})"
+                f"COPY (SELECT {kept} FROM ({view.query})) TO {quoted(file)} ({PARQUET_OPTIONS})"
             )
             names = ", ".join(
                 f"{rank}::BIGINT AS rank" if c.name == "rank" else f'"{c.name}"'
                 for c in view.columns
             )
-            source = exactly(target, "data.parquet")
+            source = exactly(target, file.name)
             con.execute(
                 f"CREATE {relation} {view.name} AS "
                 f"SELECT {names} FROM read_parquet({source}, hive_partitioning = false)"

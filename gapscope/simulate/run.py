@@ -11,6 +11,7 @@ from gapscope.ingest.discover import Found
 from gapscope.ingest.pipeline import Gathered, IngestResult, Progress, make_run
 from gapscope.ingest.ranks import Placement
 from gapscope.ingest.stage import Partition, Staged, digest
+from gapscope.ingest.workers import Crew
 from gapscope.ingest.workplace import check_target
 from gapscope.simulate import tables
 from gapscope.simulate.clock import RankClock, clocks
@@ -42,7 +43,7 @@ def write_run(
     spec = parse(text)
     truth: dict[str, pa.Table] = {}
 
-    def gather(work: Path) -> Gathered:
+    def gather(work: Path, _crew: Crew) -> Gathered:
         simulated = _simulate(spec, progress)
         own = clocks(spec)
         truth[tables.TRUTH] = tables.truth_table(simulated, spec, own)
@@ -61,7 +62,7 @@ def write_run(
         out,
         gather,
         force=force,
-        workers=workers or (1 if spec.ranks <= _FEW_RANKS else os.cpu_count() or 1),
+        crew=Crew(workers or (1 if spec.ranks <= _FEW_RANKS else os.cpu_count() or 1)),
         memory_limit=memory_limit,
         progress=progress,
         add_tables=lambda database: tables.install(database, truth),
