@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import tempfile
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from gapscope.errors import GapscopeError
+from gapscope.remote import fetch_run, url_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,6 +33,8 @@ class Run:
         self.path = path
         self.manifest = manifest
         self._connection = connection
+        # The copy of a run that was fetched; it goes away with this object.
+        self._fetched: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Run:  # noqa: PYI034 -- typing has Self from Python 3.11 on
         return self
@@ -41,6 +45,8 @@ class Run:
     def close(self) -> None:
         """Close the database; the run on disk is never written to."""
         self._connection.close()
+        if self._fetched is not None:
+            self._fetched.cleanup()
 
     def sql(self, query: str, parameters: list[Any] | None = None) -> pl.DataFrame:
         """Rows of a query, as a polars frame.
@@ -120,7 +126,7 @@ class Run:
 
 
 def open_run(path: str | Path = DEFAULT_RUN) -> Run:
-    """Open a run directory (or its `run.duckdb`) read-only.
+    """Open a run directory (or its `run.duckdb`) read-only; one at a URL is fetched first.
 
     Raises GapscopeError `no-run` when there is none and `run-too-new` when a newer GapScope
     wrote it.
@@ -130,6 +136,14 @@ def open_run(path: str | Path = DEFAULT_RUN) -> Run:
     from gapscope.schema.catalog import SORTED_ASOF
     from gapscope.schema.tables import SCHEMA_VERSION
 
+    url = url_of(path)
+    if url is not None:
+        fetched = tempfile.TemporaryDirectory(prefix="gapscope-")
+        local = Path(fetched.name) / PurePosixPath(url).name
+        fetch_run(url, local)
+        run = open_run(local)
+        run._fetched = fetched  # noqa: SLF001 -- its own module
+        return run
     directory = Path(path)
     if directory.name == "run.duckdb":
         directory = directory.parent

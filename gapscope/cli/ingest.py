@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,11 +29,13 @@ def ingest(
         list[Path] | None,
         # Whether they can be read is said by what reads them: also inside directories.
         typer.Argument(
-            metavar="SOURCE...", help="Captures, or directories that hold them.", readable=False
+            metavar="SOURCE...",
+            help="Captures, or directories that hold them; URLs too.",
+            readable=False,
         ),
     ] = None,
     out: Annotated[
-        Path, typer.Option("--output", "-o", metavar="RUN", help="Where the run goes.")
+        Path, typer.Option("--output", "-o", metavar="RUN", help="Where the run goes; a URL too.")
     ] = DEFAULT_RUN,
     force: Force = False,
     steps: Annotated[
@@ -105,13 +110,13 @@ def ingest(
         output.document(
             "gapscope.ingest/1",
             {
-                "run": str(result.out),
+                "run": result.place,
                 "rows": {str(number): rows for number, rows in sorted(result.rows.items())},
                 "quality": result.quality,
             },
         )
     else:
-        output.data(str(result.out))
+        output.data(result.place)
 
 
 def run_ingest(
@@ -135,10 +140,16 @@ def run_ingest(
     from gapscope.cli import progress, quality
     from gapscope.ingest import pipeline
     from gapscope.model.configuration import check_declaration
+    from gapscope.remote import check_target as check_remote
+    from gapscope.remote import upload, url_of
 
     declared = configuration_file.read(config).get("fsdp2")
     if declared is not None:
         check_declaration(declared, str(config or configuration_file.DEFAULT))
+    url = url_of(out)
+    if url is not None:
+        check_remote(url, force=force)
+        out, force = _place_of(url), True
     with _saying_what_is_kept(out), progress.bar(quiet=quiet, no_progress=no_progress) as update:
         result = pipeline.ingest(
             sources,
@@ -154,6 +165,10 @@ def run_ingest(
             fresh=fresh,
             progress=update,
         )
+    if url is not None:
+        upload(out, url)
+        shutil.rmtree(out)
+        result.place = url
     if result.taken_over:
         output.say(f"{result.taken_over} captures had been read before", quiet=quiet)
     header = ("rank", *_SHOWN)
@@ -166,6 +181,12 @@ def run_ingest(
         # Warnings survive `--quiet`.
         output.say(output.wrapped(f"{finding.status:<4}  ", f"{finding.name}: {finding.finding}"))
     return result
+
+
+def _place_of(url: str) -> Path:
+    """Where a run that goes to a URL is made: always the same, so that it can be gone on with."""
+    name = hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
+    return Path(tempfile.gettempdir()) / f"gapscope-{name}.run"
 
 
 @contextlib.contextmanager

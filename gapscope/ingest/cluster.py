@@ -82,7 +82,7 @@ def _on_worker(expected: str, function: Callable[..., _T], *args: Any) -> _T:
                 f"{_worker_name()} does not see the directory where the run is written",
                 "write it to a file system that all workers share: `-o`",
             )
-        if isinstance(argument, Found) and not argument.path.exists():
+        if isinstance(argument, Found) and not (argument.url or argument.path.exists()):
             raise GapscopeError(
                 "cluster-path",
                 f"{_worker_name()} does not see `{argument.path}`",

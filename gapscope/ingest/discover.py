@@ -14,6 +14,7 @@ from gapscope.ingest.kineto import KinetoReader
 from gapscope.ingest.nsys import NsysReader
 from gapscope.ingest.tracer import TracerReader
 from gapscope.ingest.tracer_streams import used_the_device
+from gapscope.remote import url_of
 
 READERS: dict[str, type[Reader]] = {
     "gapscope": TracerReader,
@@ -33,6 +34,8 @@ class Found:
     path: Path
     format: str
     label: str
+    # Where it is not on this machine; `path` then only names it.
+    url: str | None = None
 
 
 def discover(sources: Sequence[Path]) -> tuple[list[Found], list[str]]:
@@ -59,13 +62,14 @@ def discover(sources: Sequence[Path]) -> tuple[list[Found], list[str]]:
     captures = _without_exported_twins(sorted(found.values(), key=lambda one: one.label))
     captures = _without_idle_processes(captures, ignored)
     if not captures:
-        raise GapscopeError(
-            "no-captures",
-            f"no capture in {', '.join(f'`{source}`' for source in sources)}"
-            + (f" ({len(ignored)} other files)" if ignored else ""),
-            _EXPECTED,
-        )
+        raise no_captures(sources, len(ignored))
     return captures, ignored
+
+
+def no_captures(sources: Sequence[Path], others: int) -> GapscopeError:
+    named = ", ".join(f"`{url_of(source) or source}`" for source in sources)
+    more = f" ({others} other files)" if others else ""
+    return GapscopeError("no-captures", f"no capture in {named}{more}", _EXPECTED)
 
 
 def _walk(directory: Path) -> Iterator[Path]:

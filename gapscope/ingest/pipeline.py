@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gapscope.errors import GapscopeError, Stopped
-from gapscope.ingest.discover import Found, discover
+from gapscope.ingest.discover import Found, discover, no_captures
 from gapscope.ingest.ranks import Placement, RankOptions, assign, place
+from gapscope.ingest.remote_sources import NO_CAPTURE, discover_remote, stage_remote
 from gapscope.ingest.resume import (
     derive_once,
     drop_pieces,
@@ -31,6 +32,7 @@ from gapscope.ingest.resume import (
 from gapscope.ingest.stage import Staged
 from gapscope.ingest.workers import Crew, crew_of
 from gapscope.ingest.workplace import WorkPlace, check_target
+from gapscope.remote import url_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -53,6 +55,10 @@ class IngestResult:
     rows: dict[int, dict[str, int]]
     quality: list[dict[str, Any]] = field(default_factory=list)
     taken_over: int = 0  # sources that an ingest that did not end had read
+    place: str = ""  # where the run is in the end, as the user would type it
+
+    def __post_init__(self) -> None:
+        self.place = self.place or str(self.out)
 
 
 @dataclass(frozen=True)
@@ -99,12 +105,14 @@ def ingest(
     Raises GapscopeError; leaves nothing behind when it does.
     """
     check_target(out, force=force)
-    found, ignored = discover(sources)
+    found, ignored = _discover_all(sources)
     _check_steps(steps)
     _check_memory_limit(memory_limit)
 
     def gather(work: Path, crew: Crew) -> Gathered:
         staged, failures = _stage_all(found, work, crew, progress)
+        ignored.extend(one.label for one, error in failures if error.slug == NO_CAPTURE)
+        failures = [(one, error) for one, error in failures if error.slug != NO_CAPTURE]
         # A file that could not be read is reported as such, not as one that does not exist.
         unread = {name for one, _ in failures for name in (one.label, one.path.name)}
         declared = {name: rank for name, rank in (ranks or {}).items() if name not in unread}
@@ -237,6 +245,17 @@ def _defined(work: Path, final_location: Path) -> Iterator[Future[None]]:
         yield pool.submit(define, work, final_location)
 
 
+def _discover_all(sources: Sequence[Path]) -> tuple[list[Found], list[str]]:
+    """Captures on this machine and behind URLs."""
+    urls = {source: url_of(source) for source in sources}
+    local = [source for source in sources if urls[source] is None]
+    found, ignored = discover(local) if local else ([], [])
+    remote, others = discover_remote([url for url in urls.values() if url is not None])
+    if not found and not remote:
+        raise no_captures(sources, len(others))
+    return [*found, *remote], [*ignored, *others]
+
+
 def _notes(failures: list[tuple[Found, GapscopeError]], ignored: list[str]) -> list[IngestNote]:
     """Quality rows of the whole ingest: they belong to no rank."""
     notes: list[IngestNote] = [
@@ -289,6 +308,8 @@ def _check_steps_found(work: Path, steps: str | None) -> None:
 
 
 def _default_workers(found: list[Found]) -> int:
+    if any(one.url for one in found):
+        return os.cpu_count() or 1
     size = sum(one.path.stat().st_size for one in found)
     return 1 if size < SMALL_INPUT_BYTES else os.cpu_count() or 1
 
@@ -376,11 +397,11 @@ def _stage_all(
         for source in found:
             report = None if progress is None else _byte_progress(progress, source.label)
             home = staging_home(work, source)
-            keep(source, functools.partial(stage_once, source, home, report))
+            keep(source, functools.partial(_stage(source), source, home, report))
     else:
         with crew.pool(len(found)) as pool:
             jobs = {
-                pool.submit(stage_once, source, staging_home(work, source)): source
+                pool.submit(_stage(source), source, staging_home(work, source)): source
                 for source in found
             }
             for done, job in enumerate(_completed(jobs), 1):
@@ -391,6 +412,10 @@ def _stage_all(
         raise failures[0][1]
     staged.sort(key=lambda one: one.found.label)
     return staged, failures
+
+
+def _stage(source: Found) -> Callable[..., Staged]:
+    return stage_once if source.url is None else stage_remote
 
 
 def _derive_all(
