@@ -170,7 +170,7 @@ def run_ingest(
         shutil.rmtree(out)
         result.place = url
     if result.taken_over:
-        output.say(f"{result.taken_over} captures had been read before", quiet=quiet)
+        output.say(f"captures taken over, not read again: {result.taken_over}", quiet=quiet)
     header = ("rank", *_SHOWN)
     rows = [
         (number, *(counts.get(name, 0) for name in _SHOWN))

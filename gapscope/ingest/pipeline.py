@@ -23,7 +23,7 @@ from gapscope.ingest.remote_sources import NO_CAPTURE, discover_remote, stage_re
 from gapscope.ingest.resume import (
     derive_once,
     drop_pieces,
-    finished_count,
+    finished,
     link,
     stage_once,
     staging_home,
@@ -129,7 +129,7 @@ def ingest(
             crew=crew,
             memory_limit=memory_limit,
             progress=progress,
-            worth=None if fresh else finished_count,
+            worth=None if fresh else lambda work: len(finished(work)),
         )
 
 
@@ -156,7 +156,7 @@ def make_run(
     workplace = WorkPlace(out, worth)
     work = workplace.path
     try:
-        taken_over = finished_count(work)
+        earlier = finished(work)
         strip(work)
         with _readable_failures(out), _defined(work, out.absolute()) as defined:
             gathered = gather(work, crew)
@@ -186,6 +186,7 @@ def make_run(
         else:
             workplace.discard()
         raise
+    taken_over = len(earlier.intersection(one.directory for one in staged))
     return IngestResult(out, rows, quality, taken_over)
 
 

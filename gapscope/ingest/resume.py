@@ -94,9 +94,9 @@ def derive_once(
     return target, audits
 
 
-def finished_count(work: Path) -> int:
-    """How many sources an unfinished run has read whole."""
-    return len({file.parent.parent for file in (work / STAGING).glob(f"*/*/{_RECORD}")})
+def finished(work: Path) -> set[Path]:
+    """Where an unfinished run has sources that were read whole."""
+    return {file.parent for file in (work / STAGING).glob(f"*/*/{_RECORD}")}
 
 
 def strip(work: Path) -> None:
