@@ -41,17 +41,19 @@ def opened(url: str, doing: str) -> Iterator[tuple[Any, str]]:
     try:
         import fsspec
 
+        fsspec.get_filesystem_class(url.partition(":")[0])
+    except (ImportError, ValueError) as error:
+        raise GapscopeError(
+            "no-fsspec",
+            f"`{url}` needs fsspec and its package for this kind of URL",
+            "`pip install 'gapscope[cluster]'` brings them for s3://",
+        ) from error
+    try:
         file_system, root = fsspec.url_to_fs(url)
         file_system.invalidate_cache()
         yield file_system, root.rstrip("/")
     except GapscopeError:
         raise
-    except ImportError as error:
-        raise GapscopeError(
-            "no-fsspec",
-            f"`{url}` needs fsspec and its package for this kind of URL",
-            "`pip install 'gapscope[cluster]'` brings it for s3://",
-        ) from error
     except Exception as error:  # noqa: BLE001 -- every service has its own
         # From None: a chained text of the service might quote what it was given.
         raise GapscopeError(

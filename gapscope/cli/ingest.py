@@ -191,13 +191,13 @@ def _place_of(url: str) -> Path:
 
 @contextlib.contextmanager
 def _saying_what_is_kept(out: Path) -> Iterator[None]:
-    from gapscope.ingest.workplace import has_unfinished
+    from gapscope.ingest.workplace import GOES_ON, has_unfinished
 
     try:
         yield
     except BaseException as error:
         # Other errors say for themselves what to do.
-        goes_on = isinstance(error, GapscopeError) and error.slug == "worker-died"
+        goes_on = isinstance(error, GapscopeError) and error.slug in GOES_ON
         if (goes_on or Stopped.number is not None) and has_unfinished(out):
             output.say("what was finished is kept: the same command goes on from it")
         raise

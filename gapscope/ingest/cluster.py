@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -65,11 +66,49 @@ class _Checked(Executor):
         self._inner = inner
 
     def submit(self, function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
-        return self._inner.submit(_on_worker, fingerprint(), function, *args, **kwargs)
+        outcome: Future[_T] = Future()
+        inner = self._inner.submit(_on_worker, fingerprint(), function, *args, **kwargs)
+        inner.add_done_callback(functools.partial(_hand_on, outcome))
+        return outcome
+
+
+def _hand_on(outcome: Future[_T], inner: Future[_T]) -> None:
+    """What came of a task; what Dask itself has to say becomes an error with a way out."""
+    from distributed import KilledWorker
+
+    # A failed ingest has withdrawn what it waited for.
+    if inner.cancelled() or not outcome.set_running_or_notify_cancel():
+        outcome.cancel()
+        return
+    error = inner.exception()
+    if error is None:
+        outcome.set_result(inner.result())
+    elif isinstance(error, KilledWorker):
+        outcome.set_exception(
+            GapscopeError(
+                "cluster-lost-workers",
+                "workers died one after another at the same capture or rank (out of memory?)",
+                "workers with more memory, or `--memory-limit 2GB`",
+            )
+        )
+    elif isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("gapscope"):
+        outcome.set_exception(
+            GapscopeError(
+                "cluster-version",
+                "a worker has no gapscope",
+                "install the same version everywhere",
+            )
+        )
+    else:
+        outcome.set_exception(error)
 
 
 def _on_worker(expected: str, function: Callable[..., _T], *args: Any) -> _T:
-    if fingerprint() != expected:
+    try:
+        own = fingerprint()
+    except GapscopeError:
+        own = None
+    if own != expected:
         raise GapscopeError(
             "cluster-version",
             f"{_worker_name()} runs another gapscope, DuckDB or pyarrow than this machine",

@@ -31,7 +31,7 @@ from gapscope.ingest.resume import (
 )
 from gapscope.ingest.stage import Staged
 from gapscope.ingest.workers import Crew, crew_of
-from gapscope.ingest.workplace import WorkPlace, check_target
+from gapscope.ingest.workplace import GOES_ON, WorkPlace, check_target
 from gapscope.remote import url_of
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _goes_on_later(error: BaseException) -> bool:
     Ctrl-C is a change of mind, and an error would only come again.
     """
     by_batch_system = Stopped.number is not None and Stopped.number != signal.SIGINT
-    return by_batch_system or (isinstance(error, GapscopeError) and error.slug == "worker-died")
+    return by_batch_system or (isinstance(error, GapscopeError) and error.slug in GOES_ON)
 
 
 def _run_model(work: Path, threads: int, memory_limit: str | None) -> None:

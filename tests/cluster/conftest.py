@@ -19,7 +19,7 @@ from tests.hostile.captures import kineto, write_kineto
 from tests.hostile.conftest import HANG_S, command, environment
 
 DASK_WORKERS = 3
-CAPTURES = 6
+CAPTURES = 5
 ROOT_FILES = {"data", "derived", "manifest.json", "run.duckdb"}
 # Words that must turn up nowhere.
 KEY_ID, SECRET = "canary-key-id-7305", "canary-secret-9184"
@@ -32,7 +32,7 @@ def captures(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in sample.glob("*.gz"):
         shutil.copy(file, folder)
     for rank in range(2, CAPTURES):
-        write_kineto(folder / f"{rank}.json", kineto(rank, steps=2_000))
+        write_kineto(folder / f"{rank}.json", kineto(rank, steps=1_000))
     return folder
 
 

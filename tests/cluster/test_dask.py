@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from gapscope.schema.tables import TABLES
@@ -55,11 +56,8 @@ def test_a_worker_with_another_gapscope_is_refused(sample, cluster, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     for name in ("gapscope", "sql", "reports"):
-        (other / name).symlink_to(root / name)
-    (other / "gapscope").unlink()
-    import shutil
-
-    shutil.copytree(root / "gapscope", other / "gapscope")
+        shutil.copytree(root / name, other / name)
+    shutil.copy(root / "pyproject.toml", other)
     with (other / "gapscope" / "ingest" / "stage.py").open("a") as file:
         file.write("# another\n")
     cluster.add_worker(other, PYTHONPATH=str(other))

@@ -14,7 +14,7 @@ from tests.cluster.same import differences
 
 STAGED = ".out.tmp-*/staging/*/*/finished.json"
 DERIVED = ".out.tmp-*/deriving/*/*/finished.json"
-FILLING = ".out.tmp-*/derived/*/rank=5"
+FILLING = f".out.tmp-*/derived/*/rank={CAPTURES - 1}"
 
 
 @pytest.mark.parametrize(
