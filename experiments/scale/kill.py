@@ -1,6 +1,7 @@
 """Kill an ingest at random moments, run it again, compare the run with that of one not killed.
 
-Run from the top of the checkout: `python -m experiments.scale.kill CAPTURES WORK`.
+Run from the top of the checkout: `python -m experiments.scale.kill CAPTURES WORK [MOMENTS SEED]`.
+A moment after the ingest has ended by itself does not count.
 """
 
 from __future__ import annotations
@@ -15,9 +16,6 @@ import time
 from pathlib import Path
 
 from tests.cluster.same import differences
-
-_MOMENTS = 20
-_SEED = 20
 
 
 def start(captures: Path, out: Path) -> subprocess.Popen[str]:
@@ -41,28 +39,31 @@ def whole(captures: Path, out: Path) -> tuple[float, int]:
     return time.perf_counter() - begin, int(taken[0]) if taken else 0
 
 
-def main(captures: Path, work: Path) -> None:
+def main(captures: Path, work: Path, moments: int = 20, seed: int = 20) -> None:
     reference = work / "reference.run"
     shutil.rmtree(reference, ignore_errors=True)
     whole_s, _ = whole(captures, reference)
     print(f"not killed: {whole_s:.1f} s")
-    draw = random.Random(_SEED)  # noqa: S311 -- moments, no secrets
+    draw = random.Random(seed)  # noqa: S311 -- moments, no secrets
     out = work / "killed.run"
-    for number in range(_MOMENTS):
+    number = 0
+    while number < moments:
         shutil.rmtree(out, ignore_errors=True)
         moment_s = draw.uniform(0, whole_s)
         process = start(captures, out)
         time.sleep(moment_s)
-        had_ended = process.poll() is not None
-        if not had_ended:
-            os.killpg(process.pid, signal.SIGKILL)
+        if process.poll() is not None:
+            process.communicate()
+            continue
+        os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+        number += 1
         if out.exists():
             shutil.rmtree(out)
         again_s, taken = whole(captures, out)
         left = [path.name for path in work.glob(".*")]
         print(
-            f"{number + 1:2}  at {moment_s:5.1f} s{' (had ended)' if had_ended else ''}: "
+            f"{number:2}  at {moment_s:5.1f} s: "
             f"{taken} captures taken over, again {again_s:.1f} s, "
             f"differences {differences(reference, out) or 'none'}, left behind {left or 'nothing'}",
             flush=True,
@@ -70,4 +71,4 @@ def main(captures: Path, work: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:]))
