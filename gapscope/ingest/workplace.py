@@ -80,8 +80,7 @@ class WorkPlace:
         self._lock: int | None = None
         try:
             self._make_parents(parent)
-            self.path.mkdir()
-            self._lock = _locked(self.path / LOCK, create=True)
+            self._make()
         except OSError as error:
             self.discard()
             raise _cannot_write(parent, error) from error
@@ -98,7 +97,6 @@ class WorkPlace:
                 raise _exists(out)
             old = self.path.with_name(self.path.name + _OLD)
             out.rename(old)
-        (self.path / LOCK).unlink(missing_ok=True)
         try:
             self.path.rename(out)
         except BaseException as error:
@@ -108,6 +106,8 @@ class WorkPlace:
             if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise _exists(out) from error
             raise
+        # Only now: what a kill leaves has its lock until it is a run.
+        (out / LOCK).unlink(missing_ok=True)
         self._unlock()
         if old is not None:
             shutil.rmtree(old, ignore_errors=True)
@@ -137,6 +137,17 @@ class WorkPlace:
                     self._unlock()
                     self.path, self._lock = path, lock
                     return
+
+    def _make(self) -> None:
+        """Make and lock the directory; others may sweep it away before it is locked."""
+        for _ in range(3):
+            self.path.mkdir(exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                self._lock = _locked(self.path / LOCK, create=True)
+                if (self.path / LOCK).exists():
+                    return
+                self._unlock()
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     def _make_parents(self, parent: Path) -> None:
         missing = []
@@ -187,6 +198,10 @@ def _sweep(out: Path, prefix: str, own: Path) -> None:
                     shutil.rmtree(entry, ignore_errors=True)
                 continue
             with contextlib.suppress(OSError):
+                if not (entry / LOCK).exists():
+                    # Killed before it could lock. What is not empty stays.
+                    entry.rmdir()
+                    continue
                 lock = _locked(entry / LOCK, create=False)
                 if lock is not None:
                     shutil.rmtree(entry, ignore_errors=True)

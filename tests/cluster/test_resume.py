@@ -91,8 +91,8 @@ def test_other_options_are_not_taken_for_the_same(killed, sample, tmp_path):
     assert differences(tmp_path / "out", tmp_path / "untouched") == {}
 
 
-def test_terminated_by_a_batch_system_goes_on_and_interrupted_does_not(captures, tmp_path):
-    for number, left in ((signal.SIGTERM, 1), (signal.SIGINT, 0)):
+def test_interrupted_leaves_nothing_and_terminated_goes_on(captures, tmp_path):
+    for number, left in ((signal.SIGINT, 0), (signal.SIGTERM, 1)):
         process = start(captures, "-o", tmp_path / "out", "--workers", "1")
         until(lambda: list(tmp_path.glob(STAGED)), "reading", process)
         process.send_signal(number)
