@@ -89,6 +89,10 @@ def ingest(
             )
         _relink(relink, quiet=quiet, as_json=as_json)
         return
+    if cluster is not None and workers is not None:
+        raise GapscopeError(
+            "usage", "`--workers` is for this machine, `--cluster` for others", "leave one out"
+        )
     if not sources:
         raise GapscopeError("usage", "no SOURCE given", "`gapscope ingest DIRECTORY`")
     result = run_ingest(
@@ -218,8 +222,14 @@ def _declared(pairs: list[str]) -> dict[str, int]:
 
 
 def _relink(run: Path, *, quiet: bool, as_json: bool) -> None:
+    from gapscope.remote import url_of
     from gapscope.run import open_run
     from gapscope.schema import catalog
+
+    if url_of(run) is not None:
+        raise GapscopeError(
+            "usage", "`--relink` is for runs of this machine", "fetch the run, then relink the copy"
+        )
 
     with open_run(run) as opened:
         path = opened.path

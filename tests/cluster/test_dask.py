@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import Future
 from pathlib import Path
 
+import pytest
+
+from gapscope.errors import GapscopeError
+from gapscope.ingest.cluster import _hand_on
+from gapscope.ingest.workplace import GOES_ON
 from gapscope.schema.tables import TABLES
 from tests.cluster.conftest import CAPTURES, ROOT_FILES, ingest, start, until
 from tests.cluster.same import differences
@@ -46,6 +52,7 @@ def test_one_bad_capture_loses_only_its_rank(sample, three_workers, tmp_path):
 
 
 def test_nobody_answers(sample, tmp_path):
+    pytest.importorskip("distributed", reason="`gapscope[cluster]` is not installed")
     done = ingest(sample, "-o", tmp_path / "out", "--cluster", "tcp://127.0.0.1:9")
     assert_one_error(done, "cluster-unreachable")
     assert list(tmp_path.iterdir()) == []
@@ -65,3 +72,23 @@ def test_a_worker_with_another_gapscope_is_refused(sample, cluster, tmp_path):
     assert_one_error(done, "cluster-version")
     assert "another gapscope, DuckDB or pyarrow" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_workers_of_this_machine_are_no_workers_of_a_cluster(sample, tmp_path):
+    done = ingest(
+        sample, "-o", tmp_path / "out", "--cluster", "tcp://127.0.0.1:9", "--workers", "2"
+    )
+    assert_one_error(done, "usage")
+
+
+def test_a_rank_that_kills_its_workers_is_said():
+    distributed = pytest.importorskip("distributed", reason="`gapscope[cluster]` is not installed")
+    inner: Future[None] = Future()
+    outcome: Future[None] = Future()
+    inner.set_exception(distributed.KilledWorker("stage", None, 3))
+    _hand_on(outcome, inner)
+    error = outcome.exception()
+    assert isinstance(error, GapscopeError)
+    assert error.slug in GOES_ON
+    assert "died" in error.message
+    assert error.hint
