@@ -18,6 +18,7 @@ _LOST = {
     "records_dropped": "records dropped by CUPTI",
     "buffers_refused": "requests for a buffer refused",
     "buffers_discarded": "buffers discarded",
+    "buffers_taken_over": "buffers gone to another client that took over CUPTI's callbacks",
     "ops_without_time": "device ops without times",
     "nvtx_dropped": "NVTX calls dropped",
     "rows_unwritten": "rows that could not be written",
@@ -54,7 +55,7 @@ class TracerReader:
             raise GapscopeError(
                 "no-cuda-trace",
                 f"{path.name}: the tracer recorded nothing: {reason}"[:300],
-                "run without the other tool, or leave the directory out",
+                "see to that, or leave the directory out",
             )
         anchors = _write_clock(meta, streams, sink)
         write_record(path, sink)

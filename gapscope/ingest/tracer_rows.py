@@ -46,6 +46,7 @@ OVERHEADS = {
     6 << 16: "Command buffer full (CUDA)",
     7 << 16: "Activity buffer request",
     8 << 16: "UVM activity",
+    1 << 31: "Recording begins",
 }
 
 

@@ -61,20 +61,39 @@ called AS (
     GROUP BY p.rank, p.step_id
 ),
 
--- The profiler emptied its buffers for more than 2 % of the step.
-flushed AS (
+-- The profiler began to record, or emptied its buffers, for more than 2 % of the step.
+tool_work AS (
+    SELECT
+        o.rank,
+        o.start_ns,
+        o.end_ns,
+        CASE WHEN n.name = 'Recording begins' THEN 'the tool begins to record' ELSE 'profiler flush' END AS reason
+    FROM v1.overhead AS o
+    INNER JOIN v1.name AS n ON o.rank = n.rank AND o.name_id = n.name_id
+    WHERE lower(n.name) LIKE '%flush%' OR n.name = 'Recording begins'
+),
+
+disturbed AS (
     SELECT
         p.rank,
-        p.step_id
-    FROM v1.overhead AS o
+        p.step_id,
+        o.reason
+    FROM tool_work AS o
     INNER JOIN paired AS p
         ON o.rank = p.rank AND o.start_ns < p.host_end_ns AND o.end_ns > p.host_start_ns
-    INNER JOIN v1.name AS n ON o.rank = n.rank AND o.name_id = n.name_id
-    WHERE lower(n.name) LIKE '%flush%'
-    GROUP BY p.rank, p.step_id
+    GROUP BY p.rank, p.step_id, o.reason
     HAVING
         sum(least(o.end_ns, p.host_end_ns) - greatest(o.start_ns, p.host_start_ns))
         > 0.02 * any_value(p.host_end_ns - p.host_start_ns)
+),
+
+flushed AS (
+    SELECT
+        rank,
+        step_id,
+        string_agg(reason, '; ' ORDER BY reason) AS reason
+    FROM disturbed
+    GROUP BY rank, step_id
 ),
 
 -- A capture that begins while the device is busy: its first launch, or what that launched, waits for work that nobody
@@ -129,7 +148,7 @@ reasoned AS (
             '; ',
             CASE WHEN p.is_partial THEN 'starts or ends with the capture' END,
             CASE WHEN c.is_certain OR l.is_leading THEN c.reason END,
-            CASE WHEN f.step_id IS NOT NULL THEN 'profiler flush' END,
+            f.reason,
             CASE
                 WHEN p.carried_in_ns > 0.02 * (p.device_end_ns - p.device_start_ns)
                     THEN 'the device still runs work launched before it'

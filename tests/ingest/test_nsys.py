@@ -707,6 +707,16 @@ def test_waits_without_records(tmp_path: Path, read: Read) -> None:
     assert detail == "1 stream waits, 0 records: blocking is a lower bound"
 
 
+def test_waits_and_records_without_sync_ids(tmp_path: Path, read: Read) -> None:
+    tables = full_export()
+    for table in ("CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"):
+        for row in tables[table]:
+            row.pop("eventSyncId", None)
+    status, detail = read(write_sqlite(tmp_path / "e.sqlite", tables)).quality()["event_edges"]
+    assert status == "warn"
+    assert "latest record of its event id" in detail
+
+
 def test_shifted_times(tmp_path: Path, read: Read) -> None:
     tables = full_export()
     tables["META_DATA_EXPORT"].append({"name": "EXPORT_CONFIG_TIME_SHIFT", "value": "1000"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,10 @@ def test_steps_open_and_close_the_window(play: Play):
     assert epoch["end_ns"] == -1
     options = meta_of(played.process())["options"]
     assert (options["window"], options["first_step"], options["end_step"]) == ("steps", 5, 8)
+    # What opening took is told, on the thread and inside the step that opened it.
+    (opening,) = (row for row in played.table("overhead").to_pylist() if row["kind"] == 1 << 31)
+    assert first["start_ns"] <= opening["start_ns"] <= opening["end_ns"] < first["end_ns"]
+    assert opening["thread"] == first["thread"]
 
 
 @pytest.mark.parametrize(("steps", "kernels"), [("18:", 20), ("0:1", 10), ("5", 200)])
@@ -265,6 +270,45 @@ def test_another_subscriber_is_left_alone(play: Play, version: str, holder: str)
     assert played.table("range").num_rows == 6
 
 
+@pytest.mark.parametrize("version", ["12.6", "13.0"])
+def test_another_client_takes_over_the_buffers(play: Play, version: str):
+    """What came before is kept, and the end says that records went elsewhere."""
+    played = play("taken-over", "300", version=version)
+    assert (played.code, played.stdout, played.stderr) == (0, "", "")
+    assert 50 <= played.table("kernel").num_rows <= 60
+    assert played.table("range").num_rows == 56 * 11
+    assert meta_of(played.process())["loss"]["buffers_taken_over"] == 1
+
+
+@pytest.mark.parametrize("version", ["12.6", "13.0"])
+def test_another_clients_buffer_is_not_ours_to_free(play: Play, version: str):
+    played = play("taken-before", version=version)
+    assert (played.code, played.stdout, played.stderr) == (0, "", "")
+    loss = meta_of(played.process())["loss"]
+    assert (loss["buffers_taken_over"], loss["buffers_discarded"]) == (0, 0)
+    assert played.table("range").num_rows == 5 * 11
+
+
+def test_several_devices_in_one_process(play: Play):
+    played = play("devices")
+    names = names_of(played.process())
+    devices = {row["device"]: names[row["uuid"]] for row in played.table("device").to_pylist()}
+    assert devices == {n: f"00000000-0000-0000-0000-{n:012x}" for n in (0, 1, 3)}
+    contexts = {row["context"]: row["device"] for row in played.table("context").to_pylist()}
+    assert contexts == {1: 0, 2: 1, 4: 3}
+    kernels = Counter((row["device"], row["context"]) for row in played.table("kernel").to_pylist())
+    assert kernels == {(0, 1): 10, (1, 2): 20, (3, 4): 40}
+
+
+def test_workers_of_a_traced_process(play: Play):
+    played = play("workers")
+    assert (played.code, played.stdout, played.stderr) == (0, "", "")
+    # One process, and nothing but what it did itself.
+    assert played.table("kernel").num_rows == 8 * 100
+    assert played.table("range").num_rows == 8 * 110
+    assert "load" not in names_of(played.process()).values()
+
+
 def test_a_kind_that_cupti_refuses_is_noted(play: Play):
     played = play("all", FAKE_CUPTI_REFUSES="38")
     assert played.code == 7
@@ -301,6 +345,43 @@ def test_disk_that_never_answers_does_not_hold_the_process(play: Play):
     """The end waits for ten seconds, and no longer."""
     played = play("steps", "3", SLOW_DISK_MS="60000")
     assert (played.code, played.stdout, played.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("directory", ["/proc/self/gapscope", "/sys/gapscope", "/dev/null/x"])
+def test_directory_that_cannot_be_made(play: Play, directory: str):
+    played = play("all", GAPSCOPE_TRACE_DIR=directory)
+    assert (played.code, played.stdout, played.stderr) == (7, "", "")
+    assert not Path(directory).exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "variable", "rank", "world"),
+    [
+        ({"RANK": "2", "WORLD_SIZE": "4", "SLURM_PROCID": "9"}, "RANK", 2, 4),
+        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, "SLURM_PROCID", 3, 8),
+        (
+            {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "6"},
+            *("OMPI_COMM_WORLD_RANK", 5, 6),
+        ),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, "PMI_RANK", 0, 2),
+        ({"RANK": "two", "PMI_RANK": "1"}, "PMI_RANK", 1, None),
+        ({"RANK": "-1"}, None, None, None),
+        ({"RANK": "99999999999999999999"}, None, None, None),
+        ({}, None, None, None),
+    ],
+)
+def test_who_the_process_is(
+    play: Play, more: dict[str, str], variable: str | None, rank: int | None, world: int | None
+):
+    played = play("steps", "1", **more)
+    stem = "process-" if rank is None else f"rank-{rank}-"
+    assert played.process().name.startswith(stem)
+    meta = meta_of(played.process())
+    assert (meta.get("rank_variable"), meta.get("rank"), meta.get("world_size")) == (
+        variable,
+        rank,
+        world,
+    )
 
 
 def test_read_only_directory(play: Play, tmp_path: Path):

@@ -203,6 +203,7 @@ bool write_metadata(const std::string& directory, const Metadata& m, const Optio
   json.open("loss");
   json.add("buffers_refused", loss.buffers_refused.load());
   json.add("buffers_discarded", loss.buffers_discarded.load());
+  json.add("buffers_taken_over", loss.buffers_taken_over.load());
   json.add("records_dropped", loss.records_dropped.load());
   json.add("ops_without_time", loss.ops_without_time.load());
   json.add("nvtx_dropped", loss.nvtx_dropped.load());

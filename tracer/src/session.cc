@@ -22,10 +22,11 @@ namespace {
 
 // NVTX memory is read this often: it holds seconds of ranges, but not many.
 constexpr int kPollMilliseconds = 100;
+// Beside the kinds that CUPTI knows: enabling them all, which holds the thread that opens a window.
+constexpr uint32_t kOverheadOfOpening = 1u << 31;
 constexpr int64_t kMetadataNs = 5'000'000'000;
 // How long the end of a process may wait for a disk that does not answer.
 constexpr std::chrono::seconds kExitPatience{10};
-constexpr size_t kOverflowBytes = 64 << 10;
 
 const CUpti_ActivityKind kLastingKinds[] = {
     CUPTI_ACTIVITY_KIND_DEVICE, CUPTI_ACTIVITY_KIND_CONTEXT, CUPTI_ACTIVITY_KIND_STREAM};
@@ -156,9 +157,8 @@ void Session::configure() {
     check("cuptiSetThreadIdType",
           cupti_.cuptiSetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM));
   }
-  // CUPTI clears each buffer on the application's thread before it fills it, and that is the cheap
-  // way: lines that another thread has just cleared must come out of the cache of its core, which
-  // made a launch up to 2.5 us longer (experiments/tracer_overhead).
+  // CUPTI clears each buffer on the application's thread before it fills it. Handing back cleared ones
+  // instead was never faster, and slower in one campaign (experiments/tracer_overhead).
   // Before any kind is enabled: device times are converted to this clock.
   if (cupti_.cuptiActivityRegisterTimestampCallback != nullptr) {
     check("cuptiActivityRegisterTimestampCallback",
@@ -183,7 +183,11 @@ void Session::open_window(int64_t at_ns) {
   const std::lock_guard<std::mutex> lock(window_mutex_);
   if (!window_.open(at_ns)) return;
   if (options_.duration_ns > 0) window_end_ns_ = monotonic_ns() + options_.duration_ns;
-  if (has_cupti_) enable_kinds();
+  if (!has_cupti_) return;
+  opening_start_ns_ = monotonic_ns();
+  opening_tid_ = static_cast<uint32_t>(syscall(SYS_gettid));
+  enable_kinds();
+  opening_end_ns_ = monotonic_ns();
 }
 
 void Session::enable_kinds() {
@@ -230,9 +234,8 @@ void Session::on_request(uint8_t** buffer, size_t* size, size_t* most_records) {
     self.loss_.buffers_refused.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  // Older versions crash without a buffer. What they write into this one is thrown away.
-  *size = kOverflowBytes;
-  *buffer = static_cast<uint8_t*>(malloc(kOverflowBytes));
+  *size = OverflowBuffers::kBytes;
+  *buffer = self.overflow_.make();
 }
 
 void Session::on_complete(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
@@ -240,9 +243,8 @@ void Session::on_complete(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t v
   if (self.pool_->owns(buffer)) {
     self.pool_->complete(buffer, valid);
     self.wake();
-  } else {
-    if (valid > 0) self.loss_.buffers_discarded.fetch_add(1, std::memory_order_relaxed);
-    free(buffer);
+  } else if (self.overflow_.release(buffer) && valid > 0) {
+    self.loss_.buffers_discarded.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
@@ -325,6 +327,8 @@ void Session::write_rest() {
   if (has_cupti_) {
     cupti_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     count_dropped();
+    // After a forced flush CUPTI holds none.
+    loss_.buffers_taken_over += pool_->out();
   }
   drain();
   ranges_->finish();
@@ -337,6 +341,10 @@ void Session::write_rest() {
 }
 
 void Session::drain() {
+  if (const int64_t end_ns = opening_end_ns_.exchange(0); end_ns != 0) {
+    tables_->overhead.append(opening_start_ns_, end_ns, kOverheadOfOpening, uint32_t{0},
+                             tables_->thread(opening_tid_));
+  }
   pool_->drain([this](const BufferPool::Full& full) { decoder_->decode(full.buffer, full.valid); });
   ranges_->drain();
 }

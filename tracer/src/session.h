@@ -14,6 +14,7 @@
 #include "metadata.h"
 #include "nvtx_ranges.h"
 #include "options.h"
+#include "overflow_buffers.h"
 #include "sink.h"
 #include "tables.h"
 #include "window.h"
@@ -69,6 +70,7 @@ class Session {
   Loss loss_;
   CuptiErrors errors_;
   std::unique_ptr<BufferPool> pool_;
+  OverflowBuffers overflow_;
   std::unique_ptr<Sink> sink_;
   std::unique_ptr<Tables> tables_;
   std::unique_ptr<Decoder> decoder_;
@@ -80,6 +82,10 @@ class Session {
   int64_t next_flush_ns_ = 0;
   int64_t next_metadata_ns_ = 0;
   int wake_fd_ = -1;
+  // Written by the thread that opens the window, the end last; the writer makes a row of it.
+  int64_t opening_start_ns_ = 0;
+  uint32_t opening_tid_ = 0;
+  std::atomic<int64_t> opening_end_ns_{0};
   std::mutex window_mutex_;
   Window window_;
   std::atomic<int64_t> window_end_ns_{0};

@@ -30,6 +30,9 @@ void (*one_of_each)() = nullptr;
 void (*kernel_without_time)() = nullptr;
 void (*profiler)(int) = nullptr;
 int (*is_recording)() = nullptr;
+void (*use_device)(uint32_t) = nullptr;
+int (*activity_enable)(int) = nullptr;
+int (*register_callbacks)(void*, void*) = nullptr;
 void (*record_event)(uint32_t, uint32_t) = nullptr;
 void (*wait_event)(uint32_t, uint32_t) = nullptr;
 int (*inject)() = nullptr;
@@ -46,6 +49,11 @@ void load(const char* cupti, const char* tracer) {
       reinterpret_cast<decltype(kernel_without_time)>(dlsym(library, "fake_kernel_without_time"));
   profiler = reinterpret_cast<decltype(profiler)>(dlsym(library, "fake_profiler"));
   is_recording = reinterpret_cast<decltype(is_recording)>(dlsym(library, "fake_is_recording"));
+  activity_enable =
+      reinterpret_cast<decltype(activity_enable)>(dlsym(library, "cuptiActivityEnable"));
+  use_device = reinterpret_cast<decltype(use_device)>(dlsym(library, "fake_use_device"));
+  register_callbacks = reinterpret_cast<decltype(register_callbacks)>(
+      dlsym(library, "cuptiActivityRegisterCallbacks"));
   record_event = reinterpret_cast<decltype(record_event)>(dlsym(library, "fake_record"));
   wait_event = reinterpret_cast<decltype(wait_event)>(dlsym(library, "fake_wait"));
   if (strcmp(tracer, "-") == 0) tracer = getenv("CUDA_INJECTION64_PATH");
@@ -129,6 +137,46 @@ void events() {
   launch(kKernel, 20, 205);
 }
 
+// Another client of CUPTI that does not ask whether there is one: it takes over the buffers.
+constexpr size_t kTheirBytes = 64 << 10;
+alignas(8) char their_buffer[kTheirBytes];
+
+void their_request(uint8_t** buffer, size_t* size, size_t* most) {
+  *buffer = reinterpret_cast<uint8_t*>(their_buffer);
+  *size = kTheirBytes;
+  *most = 0;
+}
+
+void their_complete(void*, uint32_t, uint8_t*, size_t, size_t) {}
+
+void take_over() {
+  register_callbacks(reinterpret_cast<void*>(their_request), reinterpret_cast<void*>(their_complete));
+}
+
+void steps(int count);
+
+// What data loaders do: several children of a traced process, each with ranges of its own, and all the
+// ways in which they end.
+void workers() {
+  std::vector<pid_t> children;
+  for (int i = 0; i < 6; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      for (int j = 0; j < 1000; ++j) {
+        nvtxRangePushA("load");
+        nvtxRangePop();
+      }
+      if (i % 3 == 0) exit(0);
+      if (i % 3 == 1) _exit(0);
+      raise(SIGKILL);
+    }
+    children.push_back(child);
+    steps(10);
+  }
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  steps(10);
+}
+
 void steps(int count) {
   for (int i = 0; i < count; ++i) {
     char text[32];
@@ -169,6 +217,12 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 4, argv + argc);
 
   if (scenario == "early") nvtxRangePushA("before CUDA");
+  if (scenario == "taken-before") {
+    // Their buffer is out when the tracer's callbacks take their place.
+    take_over();
+    activity_enable(10);
+    launch(kKernel, 7, 100);
+  }
   if (scenario == "early-step") nvtxRangePushA("step 5");
   if (scenario == "signals") signal(SIGUSR2, [](int) { handled = handled + 1; });
   if (scenario == "late-fork") {
@@ -196,6 +250,30 @@ int main(int argc, char** argv) {
     launch(kKernel, 7, 100);
     nvtxRangePop();
     steps(3);
+    return 0;
+  }
+  if (scenario == "taken-before") {
+    steps(5);
+    return 0;
+  }
+  if (scenario == "taken-over") {
+    steps(5);
+    nap(atoi(arguments.at(0).c_str()) * 1000000LL);
+    steps(1);
+    take_over();
+    steps(50);
+    return 0;
+  }
+  if (scenario == "devices") {
+    for (const uint32_t device : {0, 1, 3}) {
+      use_device(device);
+      steps(static_cast<int>(device) + 1);
+    }
+    return 0;
+  }
+  if (scenario == "workers") {
+    steps(10);
+    workers();
     return 0;
   }
   if (scenario == "events") {

@@ -43,6 +43,7 @@ struct State {
   size_t size = 0, used = 0, dropped = 0;
   uint32_t correlation = 0;
   bool is_thread_system = false;
+  uint32_t device = 0;
   // Sync id of an event's latest record.
   std::map<uint32_t, uint64_t> recorded;
   uint64_t sync_ids = 1000;
@@ -292,8 +293,8 @@ EXPORT uint32_t fake_launch(const char* kernel, uint32_t stream, uint64_t ns) {
   auto record_of = blank<CUpti_ActivityKernel10>(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
   record_of.start = end;
   record_of.end = end + ns;
-  record_of.deviceId = 0;
-  record_of.contextId = 1;
+  record_of.deviceId = s.device;
+  record_of.contextId = s.device + 1;
   record_of.streamId = stream;
   record_of.gridX = 70000;
   record_of.gridY = record_of.gridZ = 2;
@@ -304,6 +305,21 @@ EXPORT uint32_t fake_launch(const char* kernel, uint32_t stream, uint64_t ns) {
   record_of.channelID = 5;
   record(record_of);
   return correlation;
+}
+
+EXPORT void fake_use_device(uint32_t number) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  state().device = number;
+  auto device = blank<CUpti_ActivityDevice5>(CUPTI_ACTIVITY_KIND_DEVICE);
+  device.id = number;
+  device.uuid.bytes[15] = static_cast<char>(number);
+  device.name = "Fake H200";
+  record(device);
+  auto context = blank<CUpti_ActivityContext3>(CUPTI_ACTIVITY_KIND_CONTEXT);
+  context.contextId = number + 1;
+  context.deviceId = number;
+  context.nullStreamId = 7;
+  record(context);
 }
 
 EXPORT void fake_kernel_without_time() {

@@ -139,9 +139,11 @@ void buffers_come_and_go() {
   uint8_t* one = pool.take();
   uint8_t* two = pool.take();
   CHECK(one != nullptr && two != nullptr && pool.take() == nullptr);
+  CHECK(pool.out() == 2);
   CHECK(pool.owns(one) && !pool.owns(reinterpret_cast<uint8_t*>(&pool)));
   pool.complete(one, 10);
   pool.complete(two, 20);
+  CHECK(pool.out() == 0);
   std::vector<size_t> valid;
   CHECK(pool.drain([&](const BufferPool::Full& full) { valid.push_back(full.valid); }) == 2);
   CHECK(valid == (std::vector<size_t>{10, 20}));
