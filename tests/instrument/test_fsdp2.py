@@ -244,6 +244,6 @@ def test_clocks_of_one_host_are_one_clock(train: Train):
     samples = second.record["clock"]["samples"]
     assert [sample["phase"] for sample in samples] == ["start", "end"]
     for sample in samples:
-        assert abs(sample["offset_ns"]) <= sample["uncertainty_ns"] < 5_000_000
+        assert abs(sample["offset_ns"]) <= sample["uncertainty_ns"]
     assert samples[1]["at_ns"] > samples[0]["at_ns"]
     assert second.record["clock"]["boot"] == second.record["clock"]["reference_boot"]
