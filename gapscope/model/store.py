@@ -13,15 +13,17 @@ if TYPE_CHECKING:
 # What the launching thread did while nothing was issued: the kind of call that took most of it.
 _LAUNCH_CAUSE = """
 CREATE TEMP TABLE launch_cause AS
-WITH piece AS (
-    SELECT DISTINCT
-        p.cause_rank AS rank, p.cause_start_ns, p.cause_end_ns, o.launch_tid AS tid
+WITH node_thread AS (
+    SELECT DISTINCT u.rank, u.step_id, u.node_id, o.launch_tid AS tid
+    FROM v1.op_unit AS u INNER JOIN v1.device_op AS o ON u.rank = o.rank AND u.op_id = o.op_id
+),
+piece AS (
+    SELECT DISTINCT p.cause_rank AS rank, p.cause_start_ns, p.cause_end_ns, t.tid
     FROM v1.gap_piece AS p
     INNER JOIN v1.op_unit AS w ON p.rank = w.rank AND p.op_id = w.op_id
-    -- The op of the same node on the rank where the cause lies launched late there.
-    INNER JOIN v1.op_unit AS u
-        ON p.cause_rank = u.rank AND w.step_id = u.step_id AND w.node_id = u.node_id
-    INNER JOIN v1.device_op AS o ON u.rank = o.rank AND u.op_id = o.op_id
+    -- The same node on the rank where the cause lies was launched late there.
+    INNER JOIN node_thread AS t
+        ON p.cause_rank = t.rank AND w.step_id = t.step_id AND w.node_id = t.node_id
     WHERE p.gap_class = 'R1'
 ),
 named AS (
@@ -36,9 +38,9 @@ named AS (
         END AS activity
     FROM v1.name AS n
 ),
--- Time inside calls up to t is, over all of them, the sum of (t - start) begun less that of (t - end)
--- ended: running counts and sums tell it at any moment, however calls nest. Pairs of calls and pieces
--- would be too many.
+-- Time inside calls up to t is the sum of (t - start) of those begun less that of (t - end) of
+-- those ended: running counts and sums tell it at any moment, however calls nest. Pairs of calls
+-- and pieces would be too many.
 event AS (
     SELECT
         a.rank, a.tid, n.activity, e.at_ns, e.sign,
@@ -58,7 +60,8 @@ running AS (
         sum(sign * since_ns) OVER so_far AS open_sum_ns
     FROM event
     WINDOW so_far AS (
-        PARTITION BY rank, tid, activity ORDER BY at_ns RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        PARTITION BY rank, tid, activity ORDER BY at_ns
+        RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     )
 ),
 boundary AS (
