@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapscope.report import gap_verdict, model_queries, queries
-from gapscope.report.document import Column, Figure, HeatMap, Quantity, Section, Statement, Table
+from gapscope.report import gap_verdict, heat, model_queries, queries, survey_tables
+from gapscope.report.document import Column, Quantity, Section, Statement, Table
 from gapscope.report.facts import quantity, table
 from gapscope.units import plural, value
 
 if TYPE_CHECKING:
     from gapscope.report.facts import Facts, Row
 
-HEAT_RANKS = 64
-HEAT_STEPS = 200
+# So many ranks a table; the query without its LIMIT has all.
+_RANKS_SHOWN = 64
 
 # Coming last this many times as often as the others' mean is worth a look.
 _OFTEN = 1.25
@@ -35,6 +35,8 @@ def section(facts: Facts, copies: list[Row]) -> Section:
     statements: list[Statement] = []
     if facts.focus is not None:
         statements += _spread(facts)
+        if _is_surveyed(facts):
+            statements += survey_tables.statements(facts)
         if not communication:
             statements.append(
                 Statement(
@@ -53,13 +55,19 @@ def section(facts: Facts, copies: list[Row]) -> Section:
         id="ranks",
         title="Rank and communication findings",
         statements=tuple(statements),
-        figures=_heat(facts),
+        figures=heat.maps(facts),
         tables=(
+            *(survey_tables.tables(facts) if _is_surveyed(facts) else ()),
             *_tables(facts, communication, collectives, copies),
             *(_across(facts, clocks) if clocks else ()),
         ),
         missing=missing,
     )
+
+
+def _is_surveyed(facts: Facts) -> bool:
+    """Whether there are ranks beside each other, with steps."""
+    return len(facts.ranks) > 1 and facts.projection == "device" and bool(facts.summary)
 
 
 def _arrivals(facts: Facts, clocks: list[Row]) -> list[Statement]:
@@ -133,8 +141,8 @@ def _across(facts: Facts, clocks: list[Row]) -> list[Table]:
             "from those of the others (5th to 95th percentile). Below the residual a difference "
             "is not resolved.",
             "clock",
-            f"{model_queries.CLOCKS}\nLIMIT {HEAT_RANKS}",
-            clocks[:HEAT_RANKS],
+            f"{model_queries.CLOCKS}\nLIMIT {_RANKS_SHOWN}",
+            clocks[:_RANKS_SHOWN],
             (
                 Column("rank", "rank", "id"),
                 Column("method", "from"),
@@ -175,41 +183,6 @@ def _spread(facts: Facts) -> list[Statement]:
         for ranks in facts.shared
     ]
     return said
-
-
-def _heat(facts: Facts) -> tuple[Figure, ...]:
-    if facts.projection != "device" or len(facts.summary) < 2:
-        return ()
-    rows = facts.rows(queries.HEAT)
-    ranks = sorted({row["rank"] for row in rows})
-    steps = sorted({row["step_id"] for row in rows})
-    shown_ranks, shown_steps = tuple(ranks[:HEAT_RANKS]), tuple(steps[:HEAT_STEPS])
-    share = {(row["rank"], row["step_id"]): row["absent_share"] for row in rows}
-    drawn = [share[key] for key in sorted(share) if key[0] in shown_ranks and key[1] in shown_steps]
-    notes = ["Steps are matched by number; it is not known that ranks run them at one time."]
-    if len(ranks) > HEAT_RANKS or len(steps) > HEAT_STEPS:
-        notes.append(
-            f"The first {len(shown_ranks)} of {plural(len(ranks), 'rank')} and the first "
-            f"{len(shown_steps)} of {plural(len(steps), 'step')} are drawn."
-        )
-    return (
-        HeatMap(
-            id="rank-step",
-            title="Compute-absent share by rank and step",
-            caption=f"From {value(min(drawn), 'share')} to {value(max(drawn), 'share')} of a step "
-            "without compute. A row that stays dark is a rank, a column a step.",
-            ranks=shown_ranks,
-            steps=shown_steps,
-            values=tuple(
-                tuple(share.get((rank, step)) for step in shown_steps) for rank in shown_ranks
-            ),
-            low=min(drawn),
-            high=max(drawn),
-            query=queries.HEAT,
-            claim="ranks",
-            notes=tuple(notes),
-        ),
-    )
 
 
 def _rank_table(facts: Facts) -> Table:

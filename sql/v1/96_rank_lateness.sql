@@ -2,7 +2,7 @@
 -- purpose:    How late each rank came to the collectives of a step, what that cost the others, and how long it waited there itself.
 -- grain:      rank, step_id
 -- depends-on: v1.collective_instance, v1.rank_clock, v1.compute_gap
--- materialise: no
+-- materialise: run
 -- since:      1
 -- columns:
 --   rank          BIGINT  -  Global rank.

@@ -2,7 +2,7 @@
 -- purpose:    Ranks that run the same program, and may be compared: as declared, else by what they run.
 -- grain:      rank
 -- depends-on: v1.rank, v1.run_option, v1.rank_signature
--- materialise: no
+-- materialise: run
 -- since:      1
 -- columns:
 --   rank   BIGINT  -  Global rank.
