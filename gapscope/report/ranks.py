@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 # So many ranks a table; the query without its LIMIT has all.
 _RANKS_SHOWN = 64
 
-# Coming last this many times as often as the others' mean is worth a look.
-_OFTEN = 1.25
-
 NO_CLOCK = Statement(
     "No skew, no last arrival and no straggler: the clocks of these ranks cannot be compared, "
     "because neither the captures nor matched collectives relate them. A longer collective on one "
@@ -82,13 +79,8 @@ def _arrivals(facts: Facts, clocks: list[Row]) -> list[Statement]:
     said = [
         Statement(
             f"Of {plural(total, 'matched collective')}, {clear:,} have a last rank beyond the "
-            f"clock residual of {value(residual, 'ns')}: rank {top['rank']} in "
-            f"{top['clear_last_count']:,}"
-            + (
-                "; that is its share, so nobody stands out."
-                if top["clear_last_count"] * len(rows) <= _OFTEN * max(clear, 1)
-                else "."
-            ),
+            f"clock residual of {value(residual, 'ns')}: rank {top['rank']} most often, in "
+            f"{top['clear_last_count']:,}.",
             "arrivals",
         )
     ]
@@ -206,13 +198,23 @@ def _rank_table(facts: Facts) -> Table:
             )
         ),
     )
+    summary, query = facts.summary, facts.summary_query
+    notes: tuple[str, ...] = ()
+    if len(summary) > _RANKS_SHOWN:
+        query = (
+            f"FROM ({query}\n)\nORDER BY rank = {facts.top['rank']} DESC, compute_absent_ns DESC, "
+            f"rank\nLIMIT {_RANKS_SHOWN}"
+        )
+        left = f"{_RANKS_SHOWN} of {plural(len(summary), 'rank')}, that of the verdict first"
+        notes = (f"{left}; `gapscope ranks --all` lists every one.",)
+        summary = facts.rows(query)
     rows: list[dict[str, int | Quantity]] = [
         {
             "rank": row["rank"],
             "median_step_id": row["median_step_id"],
             **{name: quantity(row, name) for name in _MEASURES},
         }
-        for row in facts.summary
+        for row in summary
     ]
     return table(
         "ranks-table",
@@ -220,10 +222,11 @@ def _rank_table(facts: Facts) -> Table:
         f"{facts.usual.capitalize()} of each rank (n, smallest to largest); longest without "
         "compute first.",
         "ranks",
-        facts.summary_query,
+        query,
         rows,
         columns,
-        row_ids=tuple(f"rank-{row['rank']}" for row in facts.summary),
+        row_ids=tuple(f"rank-{row['rank']}" for row in summary),
+        notes=notes,
     )
 
 

@@ -97,17 +97,18 @@ def straggler(part: Row) -> str:
     """Whether one rank holds a part up, as a sentence without its subject's name."""
     steps = plural(part["step_count"], "step")
     held = f"rank {part['top_rank']} in {part['top_count']}"
-    chance = f"{part['p_value']:.2g}" if part["p_value"] is not None else ""
+    amount = f"{value(part['top_held_ns'], 'ns')} a step"
+    chance = _chance(part["p_value"])
     if part["verdict"] == "repeated":
         return (
             f"Rank {part['top_rank']} is a repeated straggler: of {steps} {part['laggard_steps']} "
-            f"have a rank that holds up the others, {held}. By chance some rank would be it so "
-            f"often with p = {chance}."
+            f"have a rank that holds up the others, {held}, by {amount}. By chance some rank would "
+            f"be it so often with p {chance}."
         )
     if part["verdict"] == "rotating":
         return (
             f"The laggard rotates: of {steps} {part['laggard_steps']} have a rank that holds up "
-            f"the others, most often {held}, which chance does with p = {chance}."
+            f"the others, most often {held}, by {amount}, which chance does with p {chance}."
         )
     if part["verdict"] == "none":
         unclear = part["step_count"] - part["resolved_count"]
@@ -119,10 +120,16 @@ def straggler(part: Row) -> str:
     if part["top_rank"] is not None:
         return (
             f"Repeated or chance is not resolved: of {steps} {part['laggard_steps']} have a rank "
-            f"that holds up the others, most often {held}, which chance does with p = {chance}; "
-            f"{part['needed_steps']} such steps are needed to tell."
+            f"that holds up the others, most often {held}, by {amount}, which chance does with p "
+            f"{chance}; {part['needed_steps']} such steps are needed to tell."
         )
     return f"Not resolved: {part['reason']}."
+
+
+def _chance(p_value: float | None) -> str:
+    if p_value is None:
+        return ""
+    return "below 1e-9" if p_value < 1e-9 else f"= {p_value:.2g}"
 
 
 def limits(scope: Row, shared: list[Row]) -> list[str]:

@@ -14,6 +14,7 @@
 --   needed_steps     BIGINT  -  Steps with a laggard from which on one rank alone could be told from chance; NULL for a part of one rank.
 --   top_rank         BIGINT  -  Rank that was it most often, the lowest of several; NULL without one.
 --   top_count        BIGINT  -  In so many steps.
+--   top_held_ns      BIGINT  ns By so much, median over these steps.
 --   p_value          DOUBLE  -  Chance that some rank is the laggard of top_count of laggard_steps or more if each rank is equally likely: binomial, times the ranks.
 --   verdict          VARCHAR -  repeated (p_value below 0.05), rotating, none, or not resolved.
 --   reason           VARCHAR -  Why it is not resolved; NULL otherwise.
@@ -47,7 +48,8 @@ named AS (
     SELECT
         part,
         laggard_rank,
-        count(*) AS times
+        count(*) AS times,
+        quantile_disc(held_ns, 0.5) AS held_ns
     FROM v1.step_laggard
     WHERE laggard_rank IS NOT NULL
     GROUP BY part, laggard_rank
@@ -88,7 +90,8 @@ gathered AS (
         -- From here on rank_count * rank_count ^ -steps is below 0.05.
         CASE WHEN r.rank_count > 1 THEN floor(1 + ln(20) / ln(r.rank_count))::BIGINT + 1 END AS needed_steps,
         n.laggard_rank AS top_rank,
-        n.times AS top_count
+        n.times AS top_count,
+        n.held_ns AS top_held_ns
     FROM ranks AS r
     LEFT JOIN steps AS s ON r.part = s.part
     LEFT JOIN named AS n ON r.part = n.part
@@ -140,6 +143,7 @@ SELECT
     j.needed_steps,
     j.top_rank,
     j.top_count,
+    j.top_held_ns,
     j.p_value,
     CASE
         WHEN j.reason IS NOT NULL THEN 'not resolved'
