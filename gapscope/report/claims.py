@@ -185,7 +185,7 @@ CLAIMS: dict[str, Claim] = {
             "How late a rank came to collectives, and how much of that others waited with nothing "
             "to compute.",
             Status.MEASURED,
-            "`v1.rank_lateness`: unions over matched collectives, beyond the clock residual.",
+            "`v1.rank_lateness`: unions over matched collectives, beyond three clock residuals.",
             "Delay one rank by a known time before each step: it must hold up the others by it.",
         ),
         Claim(

@@ -194,7 +194,7 @@ def _laggards(rows: list[Row]) -> Table:
         "laggards",
         "Who was last, how often, and why",
         "A step's mean over the steps. Late: from the last but one arrival to this rank's, where "
-        "that is beyond the clock residual. Holds up: the part of it in which the last but one "
+        "that is beyond three clock residuals. Holds up: the part of it in which the last but one "
         "rank had nothing to compute. R3 and the laggard's own reason are those of the dependency "
         "model, summed over all waiting ranks; empty where it gives no verdict.",
         "lateness",

@@ -192,6 +192,7 @@
     document.documentElement.dataset.charts = "ready";
   }
 
+  document.documentElement.dataset.scripted = "";
   for (const table of document.querySelectorAll("table.data")) sortable(table);
   addEventListener("hashchange", reveal);
   addEventListener("beforeprint", () => {

@@ -8,11 +8,11 @@
 --   rank          BIGINT  -  Global rank.
 --   step_id       BIGINT  -  Step in which it launched the collectives.
 --   matched_count BIGINT  -  Collectives of the step that are matched on all their ranks, of two ranks or more.
---   last_count    BIGINT  -  Of these, where this rank came last by more than the residual after the rank before it.
---   late_ns       BIGINT  ns Union of the times from the last but one arrival to this rank's, where it came last beyond the residual.
+--   last_count    BIGINT  -  Of these, where this rank came last, by more than three clock residuals after the rank before it.
+--   late_ns       BIGINT  ns Union of the times from the last but one arrival to this rank's, where it came last by more than three residuals.
 --   held_ns       BIGINT  ns Part of late_ns in which the last but one rank had stopped computing and did not before the collective ended: about what would be gained had this rank come with it.
---   unclear_ns    BIGINT  ns The same as held_ns where the lateness is within the residual.
---   behind_ns     BIGINT  ns Union of the times from the median arrival (the earlier of two) to its own, last or not, beyond the residual.
+--   unclear_ns    BIGINT  ns The same as held_ns where the lateness is within three residuals.
+--   behind_ns     BIGINT  ns Union of the times from the median arrival (the earlier of two) to its own, last or not, where that is beyond three residuals.
 --   wait_ns       BIGINT  ns Union of the times from its own arrival to the last one.
 --   residual_ns   BIGINT  ns Largest clock residual of these comparisons; NULL where one is not known.
 --   is_resolved   BOOLEAN -  The ranks' clocks can be compared; without, counts and times are NULL.
@@ -58,7 +58,7 @@ instance AS (
 stopped AS (
     SELECT
         i.*,
-        i.last_ns - i.next_ns > i.last_residual_ns AS is_clear,
+        i.last_ns - i.next_ns > 3 * i.last_residual_ns AS is_clear,
         CASE
             WHEN g.end_ns >= i.next_own_end_ns THEN greatest(i.next_ns, g.start_ns + i.next_offset_ns)
         END AS held_from_ns
@@ -79,7 +79,7 @@ compared AS (
         greatest(a.residual_ns, i.last_residual_ns) AS residual_ns,
         i.is_clear,
         i.is_resolved AND a.rank = i.last_rank AND i.last_ns > i.next_ns AS is_last,
-        a.start_ns - i.median_ns > a.residual_ns AS is_behind
+        a.start_ns - i.median_ns > 3 * a.residual_ns AS is_behind
     FROM arrival AS a
     INNER JOIN stopped AS i
         ON

@@ -12,7 +12,7 @@
 --   held_ns      BIGINT  ns Largest v1.rank_lateness.held_ns of them; NULL while clocks are unknown or nothing is matched.
 --   limit_ns     BIGINT  ns What it must exceed: three clock residuals, and 2 % of step_ns.
 --   laggard_rank BIGINT  -  The rank of held_ns where it exceeds the limit; NULL where none does.
---   verdict      VARCHAR -  laggard, none (whatever anyone held up is below 2 % of the step), or not resolved (it is above, but within the limit of the clocks; or ranks cannot be compared).
+--   verdict      VARCHAR -  laggard, none (whatever anyone held up is below 2 % of the step), or not resolved (it is above, but within what the clocks resolve; or ranks cannot be compared).
 CREATE OR REPLACE VIEW v1.step_laggard AS
 WITH member AS (
     SELECT

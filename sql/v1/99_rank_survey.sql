@@ -25,7 +25,7 @@
 --   collective_count BIGINT  -  Together.
 --   op_count         BIGINT  -  Device ops a step.
 --   wait_ns          BIGINT  ns Median wait of a step for the last to arrive; NULL where ranks cannot be compared.
---   late_ns          BIGINT  ns Median lateness of a step beyond the clock residual.
+--   late_ns          BIGINT  ns Median lateness of a step, where it is beyond three clock residuals.
 --   held_ns          BIGINT  ns Median of what that held up.
 --   held_max_ns      BIGINT  ns Largest.
 --   laggard_steps    BIGINT  -  Steps of which it is the laggard of its part.
