@@ -63,7 +63,7 @@ def ranks(
             "scope": scope,
             "limits": survey.limits(scope, shared),
             "parts": [
-                {**row, "says": survey.straggler(row)}
+                {**row, "says": f"{survey.straggler(row)} {survey.skewed(row)}".rstrip()}
                 for row in opened.sql(survey.PARTS).to_dicts()
             ],
             "representatives": opened.sql(survey.REPRESENTATIVES).to_dicts(),
@@ -113,7 +113,8 @@ def _text(answer: dict[str, Any], listed: pl.DataFrame, *, everyone: bool) -> st
                 "step; `[parts]` in gapscope.toml declares them.",
             )
         )
-    lines += ["", "Look at these ranks:", _representative_table(answer["representatives"])]
+    if answer["representatives"]:
+        lines += ["", "Look at these ranks:", _representative_table(answer["representatives"])]
     if answer["bandwidth"]:
         lines += ["", _bandwidth_table(answer["bandwidth"])]
     if everyone or listed.height <= _FEW:

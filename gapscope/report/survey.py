@@ -14,13 +14,25 @@ Row = dict[str, Any]
 RANKS = "FROM v1.rank_survey ORDER BY rank"
 
 PARTS = """\
-SELECT s.*, p.ranks
+SELECT
+    s.*, p.ranks,
+    coalesce(w.start_skew_windows, 0) AS start_skew_windows,
+    coalesce(w.late_end_windows, 0) AS late_end_windows
 FROM v1.part_straggler AS s
 INNER JOIN (
     SELECT part, list(rank ORDER BY rank) AS ranks, min(rank) AS lowest_rank
     FROM v1.rank_part
     GROUP BY part
 ) AS p ON s.part = p.part
+LEFT JOIN (
+    SELECT
+        r.part,
+        count(*) FILTER (WHERE k.skew = 'start skew') AS start_skew_windows,
+        count(*) FILTER (WHERE k.skew IN ('late end', 'both')) AS late_end_windows
+    FROM v1.window_skew AS k
+    INNER JOIN v1.rank_part AS r ON k.rank = r.rank
+    GROUP BY r.part
+) AS w ON s.part = w.part
 ORDER BY p.lowest_rank"""
 
 REPRESENTATIVES = """\
@@ -124,6 +136,22 @@ def straggler(part: Row) -> str:
             f"{chance}; {part['needed_steps']} such steps are needed to tell."
         )
     return f"Not resolved: {part['reason']}."
+
+
+def skewed(part: Row) -> str:
+    """Which steps of single ranks are longer than those of their peers, and at which end."""
+    early, late = part["start_skew_windows"], part["late_end_windows"]
+    said = []
+    if early:
+        said.append(
+            f"Start skew, which is no straggling, in {plural(early, 'step')} of single ranks: they "
+            "begin earlier than their peers and end with them."
+        )
+    if late:
+        said.append(
+            f"In {plural(late, 'step')} of single ranks the end comes later than the peers'."
+        )
+    return " ".join(said)
 
 
 def _chance(p_value: float | None) -> str:

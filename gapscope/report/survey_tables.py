@@ -72,8 +72,10 @@ def statements(facts: Facts) -> list[Statement]:
     parts = facts.rows(survey.PARTS)
     said = []
     for part in parts[:_PARTS_SAID]:
-        name = f"{part['part'].capitalize()}: " if len(parts) > 1 else ""
+        name = f"{part['part']}: " if len(parts) > 1 else ""
         said.append(Statement(name + survey.straggler(part), "straggler"))
+        if skew := survey.skewed(part):
+            said.append(Statement(name + skew, "straggler"))
     if len(parts) > _PARTS_SAID:
         said.append(
             Statement(f"{len(parts) - _PARTS_SAID} further parts stand in the table.", "straggler")

@@ -135,7 +135,7 @@
       traces: [{
         type: "heatmap", z: data.values, x: data.columns, y: data.rows,
         zmin: 0, zmax: data.high, xgap: 1, ygap: 1, hovertext: words, hoverinfo: "text",
-        colorscale: [[0, "rgba(0,114,178,.06)"], [1, data.color]], colorbar: { tickformat: ".0%", thickness: 12 },
+        colorscale: [[0, "rgba(0,114,178,.06)"], [1, data.color]], colorbar: { tickformat: data.high < 0.05 ? ".1%" : ".0%", thickness: 12 },
       }],
       layout: layout({ margin: { l: 100, r: 10, t: 8, b: 40 }, yaxis: { autorange: "reversed", type: "category" }, xaxis: { type: "category" } }),
     };
