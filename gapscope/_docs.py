@@ -115,6 +115,8 @@ EXAMPLES = {
     "diagnostic": "FROM diagnostic WHERE severity <> 'info'",
     "clock_anchor": "FROM clock_anchor ORDER BY rank, kind, ts_ns",
     "process_group": "FROM process_group ORDER BY rank, group_name",
+    "fsdp_group": "SELECT unit, reshard_size, param_dtype FROM fsdp_group WHERE rank = 0 "
+    "ORDER BY root, ordinal",
     "stream": "FROM stream ORDER BY rank, stream",
     "environment": "FROM environment ORDER BY rank, name",
     "source_quality": "FROM source_quality ORDER BY rank, check_name",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gapscope.errors import GapscopeError
 from gapscope.ingest.base import Sink, SourceInfo
+from gapscope.ingest.event_edges import joined_by_event_id
 from gapscope.ingest.nsys_columns import NVTX
 from gapscope.ingest.nsys_meta import (
     devices,
@@ -189,6 +190,8 @@ def _event_edges(mapper: RowMapper, source: TableSource, sink: Sink) -> None:
             f"{waits} stream waits, 0 records: blocking is a lower bound",
             "event edges",
         )
+    elif waits and not mapper.waits_with_id and not mapper.records_with_id:
+        joined_by_event_id(waits, records, sink)
     elif mapper.waits_with_id < waits:
         sink.quality(
             "event_edges",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapscope.ingest.ahead import read_ahead
 from gapscope.ingest.base import Sink
+from gapscope.ingest.instrument import DOMAIN, collective_columns
 from gapscope.ingest.nsys_columns import (
     NO_SYNC_ID,
     NVTX,
@@ -87,6 +88,7 @@ class RowMapper:
         self.unreadable: Counter[str] = Counter()
         self.unknown_names: Counter[str] = Counter()
         self.waits_with_id = 0
+        self.records_with_id = 0
         self.waits_without_event = 0
         self.timed_events = 0
         self.other_nvtx: Counter[int] = Counter()
@@ -233,12 +235,14 @@ class RowMapper:
             # Zero: the event was traced without a device timestamp.
             stamp = pc.if_else(pc.equal(stamp, 0), None, stamp)
             self.timed_events += len(stamp) - stamp.null_count
+            sync_ids = without_none(batch["eventSyncId"], NO_SYNC_ID)
+            self.records_with_id += len(sync_ids) - sync_ids.null_count
             self._put(
                 "event_record",
                 {
                     **self._sync_place(batch),
                     "event_id": without_none(batch["eventId"]),
-                    "event_sync_id": without_none(batch["eventSyncId"], NO_SYNC_ID),
+                    "event_sync_id": sync_ids,
                     "correlation_id": batch["correlationId"],
                     "record_ns": stamp,
                 },
@@ -285,7 +289,9 @@ class RowMapper:
 
         names = Names(self._source, self._sink, None)
         domains = DomainNames(self._source)
-        columns = int_columns("start end eventType globalTid domainId textId") | {"text": "text"}
+        columns = int_columns("start end eventType globalTid domainId textId int64Value") | {
+            "text": "text"
+        }
         kinds = (
             dict.fromkeys(NVTX_PUSH_POP, "push_pop")
             | dict.fromkeys(NVTX_START_END, "start_end")
@@ -324,12 +330,13 @@ class RowMapper:
                 }
                 if name_id.null_count:
                     name_id = pc.coalesce(name_id, names.ids(batch["textId"]))
+            domain = domains.names(process, batch["domainId"])
             self._put(
                 "range",
                 {
                     "process_id": process,
                     "tid": tid,
-                    "domain": domains.names(process, batch["domainId"]),
+                    "domain": domain,
                     "kind": kind,
                     "name_id": name_id,
                     "start_ns": batch["start"],
@@ -337,6 +344,12 @@ class RowMapper:
                     **numbers,
                 },
             )
+            ours = pc.if_else(pc.equal(domain, DOMAIN), batch["textId"], None)
+            where = {"tid": tid, "start_ns": batch["start"], "end_ns": batch["end"]}
+            where["seq"] = batch["int64Value"]
+            said = collective_columns(ours, names.texts.get, where)
+            if said is not None:
+                self._sink.write("collective", said)
 
     def overheads(self) -> None:
         """Profiler overhead, and with CUPTI's table also stalls inside CUDA, under their names."""

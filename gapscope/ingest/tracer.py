@@ -7,6 +7,8 @@ from typing import Any
 
 from gapscope.errors import GapscopeError
 from gapscope.ingest.base import DeviceInfo, ProcessInfo, Sink, SourceInfo
+from gapscope.ingest.event_edges import joined_by_event_id
+from gapscope.ingest.instrument import write_record
 from gapscope.ingest.nsys_privacy import allowed_settings
 from gapscope.ingest.tracer_rows import TracerRows
 from gapscope.ingest.tracer_streams import FORMAT, Streams, looks_like_trace, read_meta
@@ -16,6 +18,7 @@ _LOST = {
     "records_dropped": "records dropped by CUPTI",
     "buffers_refused": "requests for a buffer refused",
     "buffers_discarded": "buffers discarded",
+    "buffers_taken_over": "buffers gone to another client that took over CUPTI's callbacks",
     "ops_without_time": "device ops without times",
     "nvtx_dropped": "NVTX calls dropped",
     "rows_unwritten": "rows that could not be written",
@@ -52,9 +55,10 @@ class TracerReader:
             raise GapscopeError(
                 "no-cuda-trace",
                 f"{path.name}: the tracer recorded nothing: {reason}"[:300],
-                "run without the other tool, or leave the directory out",
+                "see to that, or leave the directory out",
             )
         anchors = _write_clock(meta, streams, sink)
+        write_record(path, sink)
         _quality(meta, streams, rows, sink)
         devices = [
             DeviceInfo(
@@ -184,13 +188,14 @@ def _quality(meta: dict[str, Any], streams: Streams, rows: TracerRows, sink: Sin
         )
     waits, records = written["stream_wait"], written["event_record"]
     without_id = waits - rows.waits_with_id
-    if without_id:
+    if waits and records and not rows.waits_with_id and not rows.records_with_id:
+        joined_by_event_id(waits, records, sink)
+    elif without_id:
         sink.quality(
             "event_edges",
             "warn",
-            f"{without_id} of {waits} stream waits carry no event sync id"
-            + (": CUDA has them from 12.8 on" if without_id == waits else "")
-            + "; blocking is a lower bound",
+            f"{without_id} of {waits} stream waits carry no event sync id; blocking is a lower "
+            "bound",
             "event edges of these waits",
         )
     else:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gapscope.ingest.base import Sink
+from gapscope.ingest.instrument import DOMAIN, collective_columns
 from gapscope.ingest.nsys_columns import (
     CODE_NONE,
     NO_ID,
@@ -45,6 +46,7 @@ OVERHEADS = {
     6 << 16: "Command buffer full (CUDA)",
     7 << 16: "Activity buffer request",
     8 << 16: "UVM activity",
+    1 << 31: "Recording begins",
 }
 
 
@@ -80,6 +82,7 @@ class TracerRows:
     ) -> None:
         self.written: Counter[str] = Counter()
         self.waits_with_id = 0
+        self.records_with_id = 0
         self.timed_events = 0
         self.devices: set[int] = set()
         self.tool_overhead_ns = 0
@@ -188,7 +191,9 @@ class TracerRows:
         # Zero: events are not timed on the device.
         stamp = pc.if_else(pc.equal(batch["device_ns"], 0), None, batch["device_ns"])
         self.timed_events += len(stamp) - stamp.null_count
-        self._put("event_record", {**self._sync_place(batch), "record_ns": stamp})
+        columns = {**self._sync_place(batch), "record_ns": stamp}
+        self.records_with_id += len(stamp) - columns["event_sync_id"].null_count
+        self._put("event_record", columns)
 
     def _syncs(self, batch: pa.RecordBatch) -> None:
         import pyarrow.compute as pc
@@ -213,19 +218,28 @@ class TracerRows:
         kind = mapped(
             _wide(batch["kind"]), lambda k: RANGE_KINDS[k] if k < len(RANGE_KINDS) else None
         )
+        texts = _wide(batch["name"])
+        where = {
+            "tid": self._tid(batch),
+            "start_ns": batch["start_ns"],
+            "end_ns": pc.if_else(pc.equal(end, -1), None, end),
+        }
+        sequence = without_none(batch["sequence"])
         self._put(
             "range",
             {
-                "tid": self._tid(batch),
+                **where,
                 "domain": domain,
                 "kind": kind,
-                "name_id": self.names.ids(_wide(batch["name"])),
-                "start_ns": batch["start_ns"],
-                "end_ns": pc.if_else(pc.equal(end, -1), None, end),
+                "name_id": self.names.ids(texts),
                 "external_id": without_none(batch["op_id"]),
-                "sequence_number": without_none(batch["sequence"]),
+                "sequence_number": sequence,
             },
         )
+        ours = pc.if_else(pc.equal(domain, DOMAIN), texts, None)
+        said = collective_columns(ours, self.names.texts.get, where | {"seq": sequence})
+        if said is not None:
+            self._sink.write("collective", said)
 
     def _overheads(self, batch: pa.RecordBatch) -> None:
         import pyarrow.compute as pc

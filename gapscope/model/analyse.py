@@ -20,7 +20,7 @@ from gapscope.model import (
 from gapscope.model.checks import Check
 from gapscope.model.classify import classify, structural
 from gapscope.model.load import Batch, load
-from gapscope.model.reasons import NONE, Producers, Reasons
+from gapscope.model.reasons import NONE, OfStep, Producers, Reasons
 from gapscope.model.rules import fsdp2
 from gapscope.model.store import store
 from gapscope.model.walk import Clock, Piece, Walker
@@ -248,6 +248,15 @@ class _Analysis:
                     "what replay_error and unresolved tell", None,
                 )
             )  # fmt: skip
+        if len(batch.explained) < len(batch.ranks):
+            named = [batch.ranks[r] for r in batch.explained]
+            some = ", ".join(map(str, named[:8])) + (", ..." if len(named) > 8 else "")
+            found.append(
+                Check("explained_ranks", None, "info", float(len(named)), float(len(batch.ranks)),
+                      f"gaps of {len(named)} of {len(batch.ranks)} ranks are classified ({some}): "
+                      "those that others waited for most, the one that waited longest, and an even "
+                      "spread; the bound and the what-ifs are those of all ranks", None)
+            )  # fmt: skip
         if batch.unmatched:
             found.append(
                 Check("collectives_matched", None, "warn", float(len(batch.unmatched)), 0.0,
@@ -340,12 +349,10 @@ class _Analysis:
         """Classify every gap; returns the steps whose verdict is refused for it."""
         batch = self.batch
         producers = Producers(batch.program, self.edges)
-        reasons = {
-            at: Reasons(batch, producers, queue_found.queues, *at)
-            for at in batch.ops
-            if at[0] in usable
-        }
-        start_floors = floors.start_floors(reasons.values())
+        of_step = {s: OfStep(batch, producers, queue_found.queues, s) for s in usable}
+        start_floors = floors.start_floors(
+            reasons[r] for reasons in of_step.values() for r in batch.explained
+        )
         names = self._stream_names()
         first = batch.steps[0]
         for queue in queue_found.queues:
@@ -362,22 +369,23 @@ class _Analysis:
         clock = Clock(start_floors, self.residual_ns)
         refused = set()
         for s in usable:
-            walker = Walker(batch, s, [reasons[s, r] for r in range(len(batch.ranks))], clock)
-            of_rank = [
-                classify(batch, found, walker, reasons[s, r], is_structural, s, r)
-                for r in range(len(batch.ranks))
-            ]
+            reasons = of_step.pop(s)
+            walker = Walker(batch, s, reasons, clock)
+            of_rank = {
+                r: classify(batch, found, walker, reasons[r], is_structural, s, r)
+                for r in batch.explained
+            }
             share = max(
                 sum(p.length for p in pieces if p.gap_class == "unresolved")
                 / int(batch.observed[s, r])
-                for r, pieces in enumerate(of_rank)
+                for r, pieces in of_rank.items()
             )
             check = checks.unresolved(batch.steps[s], share)
             self.results.check([check])
             if check.withholds:
                 refused.add(s)
-            for r, pieces in enumerate(of_rank):
-                self._rows(found, reasons[s, r], pieces, s, r, s in refused | is_refused)
+            for r, pieces in of_rank.items():
+                self._rows(found, reasons[r], pieces, s, r, s in refused | is_refused)
         return refused
 
     def _stream_names(self) -> list[str]:

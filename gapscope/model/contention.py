@@ -35,7 +35,7 @@ def stretch(batch: Batch) -> float | None:
     keys: list[Int] = []
     lengths: list[Real] = []
     shares: list[Real] = []
-    for s, r in batch.ops:
+    for s, r in batch.cells:
         ops = batch.ops[s, r]
         if not len(ops) or batch.is_boundary[s]:
             continue

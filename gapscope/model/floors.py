@@ -18,7 +18,8 @@ def replay_floor(batch: Batch) -> int:
     import numpy as np
 
     gaps = []
-    for ops in batch.ops.values():
+    for cell in batch.cells:
+        ops = batch.ops[cell]
         for stream in np.unique(ops.stream):
             mine = np.flatnonzero(ops.stream == stream)
             before, after = mine[:-1], mine[1:]

@@ -60,6 +60,11 @@ ORDER BY u.step_id, u.rank, u.node_id
 """
 
 
+# Explaining takes 0.05 to 0.1 ms an op: above this many, some ranks stand for all.
+MOST_WALKED_OPS = 1_000_000
+LEAST_EXPLAINED = 8
+
+
 @dataclass(frozen=True)
 class Ops:
     """Device ops of one rank and step in host issue order, one array entry an op, aligned ns."""
@@ -98,6 +103,13 @@ class Batch:
     # Collective nodes of which ranks are missing or do not agree.
     unmatched: set[int]
     ops: dict[tuple[int, int], Ops] = field(repr=False)
+    # Positions of the ranks of which every gap is explained and from whose ops the model estimates.
+    explained: tuple[int, ...]
+
+    @property
+    def cells(self) -> list[tuple[int, int]]:
+        """(step, rank) of the explained ranks."""
+        return [(s, r) for s in range(len(self.steps)) for r in self.explained]
 
     @property
     def observed(self) -> Int:
@@ -174,7 +186,7 @@ def _numbers(steps: dict[str, Any]) -> dict[tuple[int, int], int]:
         steps["step_id"], steps["rank"], steps["source"], steps["label"], strict=True
     ):
         number = re.search(r"(\d+)$", str(label))
-        if source in ("profiler_step", "nvtx_step") and number:
+        if source in ("profiler_step", "nvtx_step", "gapscope_step") and number:
             found[int(step), int(rank)] = int(number[1])
     return found
 
@@ -294,6 +306,8 @@ def _batch(
 
     # Steps of one batch have one pattern of joins.
     of_step = joins.get(steps[0], {})
+    joined = {node: groups for node, (groups, _) in of_step.items()}
+    here = {(s, r): ops[step, rank] for s, step in enumerate(steps) for r, rank in enumerate(ranks)}
     return Batch(
         ranks=ranks,
         steps=steps,
@@ -305,14 +319,46 @@ def _batch(
         node_end=grid("end_ns"),
         node_busy=grid("busy_ns"),
         node_compute=grid("compute_ns"),
-        joins={node: groups for node, (groups, _) in of_step.items()},
+        joins=joined,
         unmatched={
             node
             for step in steps
             for node, (_, is_matched) in joins.get(step, {}).items()
             if not is_matched
         },
-        ops={
-            (s, r): ops[step, rank] for s, step in enumerate(steps) for r, rank in enumerate(ranks)
-        },
+        ops=here,
+        explained=representatives(
+            len(ranks), sum(map(len, here.values())), joined, grid("start_ns")
+        ),
     )
+
+
+def representatives(
+    ranks: int, op_count: int, joins: dict[int, list[list[int]]], node_start: Int
+) -> tuple[int, ...]:
+    """Ranks to explain, as positions: all, or of a large run those that matter and a spread.
+
+    Explaining takes time for every op. Of a run with too many for that, half of the places go to
+    the ranks that made the others wait longest at collectives, one to the rank that waited longest,
+    the rest are spread evenly over all.
+    """
+    import numpy as np
+
+    places = max(LEAST_EXPLAINED, MOST_WALKED_OPS * ranks // max(1, op_count))
+    if places >= ranks:
+        return tuple(range(ranks))
+    made_wait, waited = np.zeros(ranks), np.zeros(ranks)
+    for node, groups in joins.items():
+        for group in groups:
+            if len(group) > 1:
+                starts = node_start[node][:, group]
+                ordered = np.sort(starts, axis=1)
+                last = np.array(group)[starts.argmax(axis=1)]
+                np.add.at(made_wait, last, ordered[:, -1] - ordered[:, -2])
+                waited[group] += (ordered[:, -1:] - starts).sum(axis=0)
+    chosen = np.argsort(-made_wait, kind="stable")[: places // 2].tolist()
+    spread = np.linspace(0, ranks - 1, places).astype(int).tolist()
+    for rank in (int(waited.argmax()), *spread):
+        if rank not in chosen and len(chosen) < places:
+            chosen.append(rank)
+    return tuple(sorted(chosen))

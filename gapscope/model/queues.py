@@ -100,7 +100,7 @@ def coincidences(
     import numpy as np
 
     found: dict[tuple[int, int, str], dict[tuple[int, int], int]] = {}
-    for s, r in batch.ops:
+    for s, r in batch.cells:
         ops = batch.ops[s, r]
         late = (ops.start - known_reasons(batch, edges, s, r) > LATE_NS) & ~ops.is_copy
         streams = np.unique(ops.stream).tolist()
@@ -139,7 +139,7 @@ def detect(batch: Batch, cuts: Segments, edges: Sequence[Edge], transfer: Int) -
     kept: list[_Pair] = []
     # One capture is of one kind: event timestamps make every queue wait for ends.
     for until in ("start", "end"):
-        off, found, pairs = _grown(until, seen, len(batch.ops), alone, error)
+        off, found, pairs = _grown(until, seen, len(batch.cells), alone, error)
         if until == "start":
             off, found, pairs = _one_queue(batch, seen, (off, found, pairs), error)
         # A queue that is hardly ever jumped needs no better replay as evidence, only no worse one.
@@ -188,9 +188,9 @@ def _one_queue(batch: Batch, seen: dict[_Pair, Evidence], grown: _Grown, error: 
         count = sum(seen[pair].count for pair in spread)
         passed = sum(seen[pair].counter_examples for pair in spread)
         touched = {stream for pair in spread for stream in pair[:2]}
-        if len(touched) < 3 or count < max(passed, INSTANCES_A_STEP * len(batch.ops)):
+        if len(touched) < 3 or count < max(passed, INSTANCES_A_STEP * len(batch.cells)):
             return grown
-    streams = frozenset(int(stream) for ops in batch.ops.values() for stream in ops.stream)
+    streams = frozenset(int(stream) for cell in batch.cells for stream in batch.ops[cell].stream)
     single = (Queue(streams, "start"),)
     alone, overshoot = error(single)
     if overshoot > OVERSHOOT or alone >= off - (0 if is_wide else MATERIAL):
@@ -212,7 +212,7 @@ def _evidence(batch: Batch, pair: _Pair, counts: dict[tuple[int, int], int]) -> 
     """Counter-examples: ops that started before the op that should have held them did."""
     a, b, until = pair
     against = 0
-    for s, r in batch.ops:
+    for s, r in batch.cells:
         ops = batch.ops[s, r]
         for stream, other in ((a, b), (b, a)):
             before = previous_kernel(ops, other)

@@ -51,6 +51,18 @@ class Producers:
             self.waits.setdefault(edge.after, []).append(edge.before)
 
 
+class OfStep(dict[int, "Reasons"]):
+    """Reasons of one step by rank position, each made when it is first asked for."""
+
+    def __init__(self, batch: Batch, producers: Producers, queues: Sequence[Queue], s: int) -> None:
+        super().__init__()
+        self._made_of = (batch, producers, queues, s)
+
+    def __missing__(self, r: int) -> Reasons:
+        found = self[r] = Reasons(*self._made_of, r)
+        return found
+
+
 class Reasons:
     """Reasons of the ops of one rank and step, worked out when asked for."""
 

@@ -13,7 +13,7 @@ algebra a segment is two numbers, D (the work in it) and C (where its own releas
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapscope.model.rules.book import Edge
@@ -92,22 +92,27 @@ class DifferentSegmentsError(Exception):
     """Ranks or steps issued the ops of one program in different orders."""
 
 
-def cut(ops: Ops) -> tuple[list[Segment], list[int]]:
-    """Segments of one rank and step, and where in `ops` each begins."""
-    items: list[Segment] = []
-    begins: list[int] = []
-    copies_only = False
-    for i, (node, stream, is_copy) in enumerate(
-        zip(ops.node.tolist(), ops.stream.tolist(), ops.is_copy.tolist(), strict=True)
-    ):
-        same = bool(items) and items[-1].node == node and items[-1].stream == stream
-        if not same or (copies_only and not is_copy):
-            items.append(Segment(node, stream, not is_copy, not is_copy))
-            begins.append(i)
-            copies_only = is_copy
-        elif not is_copy and not items[-1].has_kernel:
-            items[-1] = replace(items[-1], has_kernel=True)
-    return items, begins
+def cut(ops: Ops) -> tuple[Int, Int]:
+    """Where in `ops` each segment begins, and for each its node, stream, is_held, has_kernel.
+
+    A node's ops on one stream that are issued one after another are a segment; copies before its
+    first kernel are one of their own, for no hardware queue holds them.
+    """
+    import numpy as np
+
+    if not len(ops):
+        return np.empty(0, np.int64), np.empty((0, 4), np.int64)
+    at = np.arange(len(ops))
+    is_new = np.ones(len(ops), bool)
+    is_new[1:] = (np.diff(ops.node) != 0) | (np.diff(ops.stream) != 0)
+    run = np.maximum.accumulate(np.where(is_new, at, 0))
+    last_kernel = np.maximum.accumulate(np.where(ops.is_copy, -1, at))
+    before = np.concatenate(([-1], last_kernel[:-1]))
+    is_new |= ops.is_copy[run] & ~ops.is_copy & (before < run)
+    begin = np.flatnonzero(is_new)
+    has_kernel = np.logical_or.reduceat(~ops.is_copy, begin)
+    described = (ops.node[begin], ops.stream[begin], ~ops.is_copy[begin], has_kernel)
+    return begin, np.stack(described, axis=1).astype(np.int64)
 
 
 def segments(batch: Batch, floor: int) -> Segments:
@@ -115,16 +120,19 @@ def segments(batch: Batch, floor: int) -> Segments:
     import numpy as np
 
     columns = sorted(batch.ops)
-    items, _ = cut(batch.ops[columns[0]])
+    _, wanted = cut(batch.ops[columns[0]])
+    items = tuple(
+        Segment(node, stream, bool(is_held), bool(has_kernel))
+        for node, stream, is_held, has_kernel in wanted.tolist()
+    )
     shape = (len(items), len(batch.steps), len(batch.ranks))
     work, until_last, last_length = (np.zeros(shape, np.int64) for _ in range(3))
     released, last_released, first_released = (np.zeros(shape, np.int64) for _ in range(3))
     for s, r in columns:
         ops = batch.ops[s, r]
-        mine, begins = cut(ops)
-        if mine != items:
+        begin, described = cut(ops)
+        if not np.array_equal(described, wanted):
             raise DifferentSegmentsError
-        begin = np.array(begins)
         stop = np.append(begin[1:], len(ops))
         length = ops.end - ops.start
         after = np.cumsum(length + floor)
@@ -137,12 +145,23 @@ def segments(batch: Batch, floor: int) -> Segments:
         last = _last_kernels(ops, begin, stop)
         until_last[:, s, r] = after[last] - length[last] - before[begin]
         last_length[:, s, r] = length[last]
-        for n, (a, k) in enumerate(zip(begin.tolist(), last.tolist(), strict=True)):
-            upto_last = int(pushed[a : k + 1].max()) if k > a else int(pushed[a])
-            last_released[n, s, r] = upto_last + int(after[k]) - int(length[k])
+        upto_last = _most_upto(pushed, begin, last)
+        last_released[:, s, r] = upto_last + after[last] - length[last]
     return Segments(
-        tuple(items), work, until_last, last_length, released, last_released, first_released, floor
+        items, work, until_last, last_length, released, last_released, first_released, floor
     )
+
+
+def _most_upto(values: Int, begin: Int, last: Int) -> Int:
+    """Largest value of each [begin, last]; the segments follow each other."""
+    import numpy as np
+
+    # What lies behind a segment's last kernel becomes a group of its own, which is not asked for.
+    stop = np.append(begin[1:], len(values))
+    has_rest = last + 1 < stop
+    cuts = np.sort(np.concatenate([begin, (last + 1)[has_rest]]))
+    most: Int = np.maximum.reduceat(values, cuts)
+    return most[np.searchsorted(cuts, begin)]
 
 
 def _last_kernels(ops: Ops, begin: Int, stop: Int) -> Int:

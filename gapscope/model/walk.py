@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -49,7 +49,13 @@ class Clock:
 class Walker:
     """Walks of one step, over all its ranks."""
 
-    def __init__(self, batch: Batch, s: int, reasons: Sequence[Reasons], clock: Clock) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        s: int,
+        reasons: Sequence[Reasons] | Mapping[int, Reasons],
+        clock: Clock,
+    ) -> None:
         self._batch = batch
         self._s = s
         self._reasons = reasons

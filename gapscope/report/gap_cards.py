@@ -182,11 +182,8 @@ _ADVICE = {
 def build(facts: Facts) -> tuple[Opportunity, ...]:
     """Cards for what holds at least 1 % of the run's step: recoverable first, then hard."""
     query = model.mechanisms_query(facts.model.run)
-    causes = facts.rows(model_queries.causes(facts.at.rank, facts.at.step_id))
     return tuple(
-        _card(facts, row, causes, query)
-        for row in facts.model.mechanisms
-        if row["step_share"] >= THRESHOLD
+        _card(facts, row, query) for row in facts.model.mechanisms if row["step_share"] >= THRESHOLD
     )
 
 
@@ -221,15 +218,29 @@ def statements(facts: Facts, cards: tuple[Opportunity, ...]) -> list[Statement]:
     return said
 
 
-def _card(facts: Facts, row: Row, causes: list[Row], query: str) -> Opportunity:
+def _causes(facts: Facts, name: str, sub: str) -> tuple[int, list[Row]]:
+    """What the class is made of in the step shown, or, where that has none of it, in its worst."""
+
+    def of(step: int) -> list[Row]:
+        return [
+            cause
+            for cause in facts.rows(model_queries.causes(facts.at.rank, step))
+            if cause["gap_class"] == name and (name != "R2" or (cause["sub_cause"] or "") == sub)
+        ]
+
+    shown = facts.at.step_id
+    if own := of(shown):
+        return shown, own
+    part = sub if name == "R2" else None
+    worst = facts.rows(model_queries.worst_step(facts.at.rank, name, part))[0]["step_id"]
+    return worst, of(worst)
+
+
+def _card(facts: Facts, row: Row, query: str) -> Opportunity:
     known = facts.model
     name, sub = row["gap_class"], row["sub_cause"] or ""
     advice = _ADVICE.get((name, sub)) or _ADVICE.get((name, "")) or _STREAM
-    own = [
-        cause
-        for cause in causes
-        if cause["gap_class"] == name and (name != "R2" or (cause["sub_cause"] or "") == sub)
-    ]
+    step, own = _causes(facts, name, sub)
     n = row["step_count"]
     # Waiting for a rank is over when that rank is on time.
     removed = own[0]["sub_cause"] if name == "R3" else name
@@ -248,7 +259,7 @@ def _card(facts: Facts, row: Row, causes: list[Row], query: str) -> Opportunity:
         time=Quantity(row["total_ns"], "ns", n, row["total_min_ns"], row["total_max_ns"]),
         step_share=row["step_share"],
         ceiling=Quantity(row["ceiling"], "share", n, row["ceiling_min"], row["ceiling_max"]),
-        evidence=tuple(_evidence(facts, name, sub, own, advice)),
+        evidence=tuple(_evidence(facts, name, sub, step, own, advice)),
         see=tuple(see),
         what_to_try=tuple(_worth(facts.model, name, tip) for tip in (*tips, *advice.what_to_try)),
         not_when=advice.not_when,
@@ -273,15 +284,15 @@ def _for_last(facts: Facts, cause: Row) -> list[str]:
 
 
 def _evidence(
-    facts: Facts, name: str, sub: str, own: list[Row], advice: _Advice
+    facts: Facts, name: str, sub: str, step: int, own: list[Row], advice: _Advice
 ) -> list[Statement]:
     said = []
-    where = ""
+    where = f"In step {step}: " if step != facts.at.step_id else ""
     if facts.model.is_uneven:
         said.append(
             Statement("Time, share and ceiling are means over the steps that count.", "gap-classes")
         )
-        where = f"In step {facts.at.step_id}: "
+        where = f"In step {step}: "
     said.append(Statement(where + _made_of(name, own), "gap-classes"))
     hidden = sum(cause["hidden_ns"] for cause in own)
     if hidden and name in ("R1", "R2"):

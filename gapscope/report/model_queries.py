@@ -170,6 +170,15 @@ WHERE rank = {rank} AND step_id = {step_id}
 ORDER BY total_ns DESC, gap_class, sub_cause, culprit_rank, awaited_node"""
 
 
+def worst_step(rank: int, gap_class: str, sub_cause: str | None) -> str:
+    """The step that has most of a class, or of one of its sub-causes."""
+    part = "" if sub_cause is None else f" AND coalesce(sub_cause, '') = '{sub_cause}'"
+    return f"""\
+SELECT step_id FROM v1.gap_cause
+WHERE rank = {rank} AND gap_class = '{gap_class}'{part}
+GROUP BY step_id ORDER BY sum(total_ns) DESC, step_id LIMIT 1"""
+
+
 def mechanisms(rank: int, step_id: int, *, of_mean: bool) -> str:
     """Each class and sub-cause with its ceiling `T/(T-R) - 1` and the ranges.
 

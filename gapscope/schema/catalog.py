@@ -27,6 +27,7 @@ NATIVE_TABLES = frozenset(
         "name",
         "source_quality",
         "process_group",
+        "fsdp_group",
         "environment",
         "clock_anchor",
         "stream",

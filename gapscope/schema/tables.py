@@ -265,8 +265,9 @@ _TABLES = (
         "One row a pair of clock readings.",
         """
         ts_ns            BIGINT  ns Trace clock.
-        kind             VARCHAR -  unix or system_monotonic.
+        kind             VARCHAR -  unix, system_monotonic, or rank0: rank 0's trace clock, by an exchange between the ranks.
         value_ns         BIGINT  ns The other clock at ts_ns.
+        uncertainty_ns   BIGINT  ns How far value_ns may be off; NULL where the source does not say.
         """,
     ),
     table_of(
@@ -279,6 +280,27 @@ _TABLES = (
         backend          VARCHAR -  Backend configuration.
         group_size       BIGINT  -  Number of ranks.
         group_ranks      VARCHAR -  Global ranks.
+        """,
+    ),
+    table_of(
+        "fsdp_group",
+        "rank, root, ordinal",
+        "One row a parameter group of FSDP2 with what it was told to do, where the program says so.",
+        """
+        root             BIGINT  -  Number of the FSDP2 root, in the order of first forwards.
+        ordinal          BIGINT  -  Number of the group below its root, in the order of the root's modules.
+        unit             VARCHAR -  Module FQN as in FSDP2's labels; '' for the root.
+        parameters       BIGINT  -  Parameters.
+        elements         BIGINT  -  Elements of all of them, unsharded.
+        shard_size       BIGINT  -  Ranks that shard it.
+        replicate_size   BIGINT  -  Ranks that hold copies of a shard (hybrid sharding).
+        reshard_size     BIGINT  -  Ranks that shard it between forward and backward: 1 where it stays unsharded.
+        param_dtype      VARCHAR -  Type that it is gathered and computed in; NULL: its own.
+        reduce_dtype     VARCHAR -  Type that its gradients are reduced in; NULL: that of the gradients.
+        unshard_in_backward BIGINT - 0 where backward does without gathering it.
+        reduce_inputs    BIGINT  -  Inputs of reduce-scatters that may be held at a time.
+        forward_prefetch VARCHAR -  Units that its forward gathers ahead, by explicit request, one a line.
+        backward_prefetch VARCHAR - Units that its backward gathers ahead, by explicit request, one a line.
         """,
     ),
     table_of(

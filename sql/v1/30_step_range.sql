@@ -6,7 +6,7 @@
 -- since:      1
 -- columns:
 --   rank      BIGINT   -  Global rank.
---   source    VARCHAR  -  user, profiler_step, nvtx_step, optimizer, collective_sequence or kernel_sequence.
+--   source    VARCHAR  -  user, profiler_step, nvtx_step, gapscope_step, optimizer, collective_sequence or kernel_sequence.
 --   priority  INTEGER  -  The lowest priority present is the run's step anchor.
 --   ordinal   BIGINT   -  Number of the step, from 0.
 --   label     VARCHAR  -  Text of the range, or what recurred.
@@ -32,6 +32,8 @@ candidate AS (
             WHEN regexp_full_match(n.name, p.pattern) THEN 'user'
             WHEN r.kind = 'user_annotation' AND regexp_full_match(n.name, 'ProfilerStep#\d+')
                 THEN 'profiler_step'
+            -- Made by GapScope's instrument, between the ends of optimizer steps: the program's own ranges come first.
+            WHEN r.domain = 'gapscope' AND regexp_full_match(n.name, 'step \d+') THEN 'gapscope_step'
             WHEN
                 r.kind IN ('push_pop', 'start_end', 'user_annotation')
                 AND regexp_full_match(
@@ -228,7 +230,10 @@ SELECT
     e.rank,
     e.source,
     array_position(
-        ['user', 'profiler_step', 'nvtx_step', 'optimizer', 'collective_sequence', 'kernel_sequence'],
+        [
+            'user', 'profiler_step', 'nvtx_step', 'gapscope_step', 'optimizer', 'collective_sequence',
+            'kernel_sequence'
+        ],
         e.source
     )::INTEGER AS priority,
     (row_number() OVER (PARTITION BY e.rank, e.source ORDER BY e.start_ns) - 1)::BIGINT AS ordinal,

@@ -1,7 +1,7 @@
 -- view:       v1.step
 -- purpose:    Steps of each rank and whether they stay out of medians and verdicts.
 -- grain:      rank, step_id
--- depends-on: v1.step_window, v1.api_call, v1.name, v1.overhead, v1.rank
+-- depends-on: v1.step_window, v1.device_op, v1.api_call, v1.name, v1.overhead, v1.rank
 -- materialise: run
 -- since:      1
 -- columns:
@@ -61,20 +61,51 @@ called AS (
     GROUP BY p.rank, p.step_id
 ),
 
--- The profiler emptied its buffers for more than 2 % of the step.
-flushed AS (
+-- The profiler began to record, or emptied its buffers, for more than 2 % of the step.
+tool_work AS (
+    SELECT
+        o.rank,
+        o.start_ns,
+        o.end_ns,
+        CASE WHEN n.name = 'Recording begins' THEN 'the tool begins to record' ELSE 'profiler flush' END AS reason
+    FROM v1.overhead AS o
+    INNER JOIN v1.name AS n ON o.rank = n.rank AND o.name_id = n.name_id
+    WHERE lower(n.name) LIKE '%flush%' OR n.name = 'Recording begins'
+),
+
+disturbed AS (
     SELECT
         p.rank,
-        p.step_id
-    FROM v1.overhead AS o
+        p.step_id,
+        o.reason
+    FROM tool_work AS o
     INNER JOIN paired AS p
         ON o.rank = p.rank AND o.start_ns < p.host_end_ns AND o.end_ns > p.host_start_ns
-    INNER JOIN v1.name AS n ON o.rank = n.rank AND o.name_id = n.name_id
-    WHERE lower(n.name) LIKE '%flush%'
-    GROUP BY p.rank, p.step_id
+    GROUP BY p.rank, p.step_id, o.reason
     HAVING
         sum(least(o.end_ns, p.host_end_ns) - greatest(o.start_ns, p.host_start_ns))
         > 0.02 * any_value(p.host_end_ns - p.host_start_ns)
+),
+
+flushed AS (
+    SELECT
+        rank,
+        step_id,
+        string_agg(reason, '; ' ORDER BY reason) AS reason
+    FROM disturbed
+    GROUP BY rank, step_id
+),
+
+-- A capture that begins while the device is busy: its first launch, or what that launched, waits for work that nobody
+-- recorded, or for the tool to begin.
+first_op AS (
+    SELECT
+        rank,
+        min(start_ns) AS start_ns,
+        min(start_ns) - min(launch_start_ns) AS waited_ns
+    FROM v1.device_op
+    WHERE launch_start_ns IS NOT NULL
+    GROUP BY rank
 ),
 
 -- First step, compared between ranks of one job: same world size, same kind of device and of capture.
@@ -117,10 +148,17 @@ reasoned AS (
             '; ',
             CASE WHEN p.is_partial THEN 'starts or ends with the capture' END,
             CASE WHEN c.is_certain OR l.is_leading THEN c.reason END,
-            CASE WHEN f.step_id IS NOT NULL THEN 'profiler flush' END,
+            f.reason,
             CASE
                 WHEN p.carried_in_ns > 0.02 * (p.device_end_ns - p.device_start_ns)
                     THEN 'the device still runs work launched before it'
+            END,
+            CASE
+                WHEN
+                    p.step_id = 0
+                    AND o.start_ns >= p.device_start_ns
+                    AND o.waited_ns > 0.02 * (p.device_end_ns - p.device_start_ns)
+                    THEN 'the first launch waits for what was before the capture'
             END,
             CASE WHEN p.step_id = 0 AND s.differs THEN 'first step differs between ranks by over 10 %' END
         ) AS reason
@@ -129,6 +167,7 @@ reasoned AS (
     LEFT JOIN warming AS l ON p.rank = l.rank AND p.step_id = l.step_id
     LEFT JOIN flushed AS f ON p.rank = f.rank AND p.step_id = f.step_id
     LEFT JOIN first_step AS s ON p.rank = s.rank
+    LEFT JOIN first_op AS o ON p.rank = o.rank
 )
 
 SELECT

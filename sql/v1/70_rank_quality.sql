@@ -1,7 +1,7 @@
 -- view:       v1.rank_quality
 -- purpose:    Checks over the rows of one rank: joins, intervals, edges, step anchors.
 -- grain:      rank, check_name
--- depends-on: v1.gpu_op, v1.api_call, v1.op, v1.event_edge, v1.step_range, v1.anchor_window, v1.range, v1.run_option
+-- depends-on: v1.gpu_op, v1.api_call, v1.op, v1.event_edge, v1.step_range, v1.anchor_window, v1.range, v1.name, v1.run_option
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -122,6 +122,18 @@ second AS (
     GROUP BY a.rank, b.source
 ),
 
+-- Labels of FSDP2 said twice: by GapScope's instrument and, say, by emit_nvtx().
+labelled AS (
+    SELECT
+        r.rank,
+        count(*) FILTER (WHERE r.domain = 'gapscope') AS own_count,
+        count(*) FILTER (WHERE r.domain IS DISTINCT FROM 'gapscope') AS other_count
+    FROM v1.range AS r
+    INNER JOIN v1.name AS n ON r.rank = n.rank AND r.name_id = n.name_id
+    WHERE n.name LIKE 'FSDP::%' AND r.kind <> 'gpu_user_annotation'
+    GROUP BY r.rank
+),
+
 ranked AS (
     SELECT rank FROM v1.gpu_op
     UNION
@@ -219,10 +231,21 @@ FROM open_range AS r
 WHERE r.open_count > 0
 UNION ALL
 SELECT
+    l.rank,
+    'fsdp_label_source' AS check_name,
+    'info' AS status,
+    printf(
+        '%d labels of FSDP2 in the domain gapscope are used, %d from elsewhere are not', l.own_count, l.other_count
+    ) AS detail,
+    NULL AS forbids
+FROM labelled AS l
+WHERE l.own_count > 0 AND l.other_count > 0
+UNION ALL
+SELECT
     c.rank,
     'step_anchor' AS check_name,
     CASE
-        WHEN c.source IN ('user', 'profiler_step', 'nvtx_step') THEN 'ok'
+        WHEN c.source IN ('user', 'profiler_step', 'nvtx_step', 'gapscope_step') THEN 'ok'
         WHEN c.source = 'optimizer' THEN 'info'
         ELSE 'warn'
     END AS status,

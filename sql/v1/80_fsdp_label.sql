@@ -45,6 +45,7 @@ said AS (
     WHERE n.name LIKE 'Optimizer.step#%' OR n.name LIKE 'Optimizer.zero\_grad#%' ESCAPE '\'
 )
 
+-- Where GapScope's instrument says the labels, those that another source said too would count twice.
 SELECT
     r.rank,
     r.range_id,
@@ -55,4 +56,7 @@ SELECT
     r.end_ns
 FROM v1.range AS r
 INNER JOIN said AS s ON r.rank = s.rank AND r.name_id = s.name_id
-WHERE r.tid IS NOT NULL AND r.kind <> 'gpu_user_annotation';
+WHERE r.tid IS NOT NULL AND r.kind <> 'gpu_user_annotation'
+QUALIFY
+    coalesce(r.domain = 'gapscope', FALSE)
+    OR NOT coalesce(bool_or(r.domain = 'gapscope') OVER (PARTITION BY r.rank, s.verb = 'optimizer'), FALSE);

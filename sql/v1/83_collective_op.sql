@@ -33,29 +33,12 @@ communication AS (
         o.op_id,
         o.name_id,
         o.correlation_id,
+        o.launch_tid,
         o.start_ns,
         o.end_ns,
         coalesce(o.launch_start_ns, o.start_ns) AS launch_start_ns
     FROM v1.device_op AS o
     WHERE o.time_class = 'communication'
-),
-
--- A coalesced launch has several calls; the kernel is matched by the first.
-called AS (
-    SELECT
-        c.rank,
-        c.op_id,
-        min_by(c.group_name, c.collective_id) AS group_name,
-        min_by(c.group_ranks, c.collective_id) AS group_ranks,
-        min_by(c.group_size, c.collective_id) AS group_size,
-        min_by(c.seq, c.collective_id) AS seq,
-        min_by(c.type, c.collective_id) AS type,
-        min_by(c.dtype, c.collective_id) AS dtype,
-        min_by(c.elements_in, c.collective_id) AS elements_in,
-        min_by(c.elements_out, c.collective_id) AS elements_out
-    FROM v1.collective AS c
-    WHERE c.op_id IS NOT NULL
-    GROUP BY c.rank, c.op_id
 ),
 
 -- A source without collective records still names the operation in the kernel.
@@ -73,6 +56,58 @@ named AS (
             ELSE 'unknown'
         END AS type
     FROM v1.name AS n
+),
+
+-- A record of the host's call alone belongs to the kernel of its kind that was launched inside of it.
+host_call AS (
+    SELECT *
+    FROM v1.collective
+    WHERE op_id IS NULL AND end_ns > start_ns
+),
+
+launched AS (
+    SELECT
+        o.rank,
+        o.op_id,
+        c.collective_id
+    FROM communication AS o
+    INNER JOIN named AS n ON o.rank = n.rank AND o.name_id = n.name_id
+    ASOF INNER JOIN host_call AS c
+        ON o.rank = c.rank AND o.launch_tid = c.tid AND n.type = c.type AND o.launch_start_ns >= c.start_ns
+    WHERE o.launch_start_ns < c.end_ns
+),
+
+linked AS (
+    SELECT
+        rank,
+        op_id,
+        collective_id
+    FROM v1.collective
+    WHERE op_id IS NOT NULL
+    UNION ALL
+    SELECT
+        rank,
+        op_id,
+        collective_id
+    FROM launched
+),
+
+-- A coalesced launch has several calls; the kernel is matched by the first.
+called AS (
+    SELECT
+        l.rank,
+        l.op_id,
+        min_by(c.group_name, c.collective_id) AS group_name,
+        min_by(c.group_ranks, c.collective_id) AS group_ranks,
+        min_by(c.group_size, c.collective_id) AS group_size,
+        min_by(c.seq, c.collective_id) AS seq,
+        min_by(c.type, c.collective_id) AS type,
+        min_by(c.dtype, c.collective_id) AS dtype,
+        min_by(c.elements_in, c.collective_id) AS elements_in,
+        min_by(c.elements_out, c.collective_id) AS elements_out
+    FROM linked AS l
+    INNER JOIN v1.collective AS c ON l.rank = c.rank AND l.collective_id = c.collective_id
+    GROUP BY l.rank, l.op_id
 )
 
 SELECT

@@ -37,7 +37,8 @@ labelled AS (
         rank,
         step_id,
         CASE
-            WHEN source IN ('profiler_step', 'nvtx_step') THEN try_cast(regexp_extract(label, '\d+$') AS BIGINT)
+            WHEN source IN ('profiler_step', 'nvtx_step', 'gapscope_step')
+                THEN try_cast(regexp_extract(label, '\d+$') AS BIGINT)
         END AS number
     FROM v1.step_window
     WHERE projection = 'host'

@@ -1,7 +1,7 @@
 -- view:       v1.rank_clock
 -- purpose:    What to add to a rank's times to compare ranks, and how far that can be trusted.
 -- grain:      rank
--- depends-on: v1.rank, v1.collective_match
+-- depends-on: v1.rank, v1.collective_match, v1.clock_anchor
 -- materialise: run
 -- since:      1
 -- columns:
@@ -10,19 +10,53 @@
 --   drift_ppb       BIGINT   ppb Drift against the first rank; NULL: not measured.
 --   residual_p5_ns  BIGINT   ns  Matched collective ends less the mean end on the other ranks, 5th percentile; NULL without a match.
 --   residual_p95_ns BIGINT   ns  95th percentile.
---   residual_ns     BIGINT   ns  Below this, a difference between ranks is not resolved: the larger of the two.
+--   residual_ns     BIGINT   ns  Below this, a difference between ranks is not resolved: the larger of the two, and what the exchange leaves open.
 --   match_count     BIGINT   -   Matched collectives behind the residual.
---   method          VARCHAR  -   one rank, capture clock (each source states Unix time), or matched ends (centred on them); NULL while the offset is unknown.
+--   method          VARCHAR  -   one rank, clock exchange (between the ranks), capture clock (each source states Unix time), or matched ends (centred on them); NULL while the offset is unknown.
 CREATE OR REPLACE VIEW v1.rank_clock AS
-WITH based AS (
+-- An exchange, at the start and at the end: the offset in between, and how it grew.
+WITH exchange AS (
+    SELECT
+        rank,
+        (min(value_ns - ts_ns) + max(value_ns - ts_ns)) // 2 AS offset_ns,
+        max(uncertainty_ns) AS uncertainty_ns,
+        CASE
+            WHEN max(ts_ns) > min(ts_ns)
+                THEN
+                    1e9 * (arg_max(value_ns - ts_ns, ts_ns) - arg_min(value_ns - ts_ns, ts_ns))
+                    / (max(ts_ns) - min(ts_ns))
+        END AS drift_ppb
+    FROM v1.clock_anchor
+    WHERE kind = 'rank0'
+    GROUP BY rank
+),
+
+stated AS (
     SELECT
         r.rank,
         r.hostname,
-        r.clock_base_ns - min(r.clock_base_ns) OVER () AS base_offset_ns,
+        r.clock_base_ns,
+        e.offset_ns AS exchange_ns,
+        e.uncertainty_ns,
+        e.drift_ppb,
         count(*) OVER () AS ranks,
-        count(r.clock_base_ns) OVER () AS based_ranks,
-        coalesce(min(r.hostname) OVER () <> max(r.hostname) OVER (), FALSE) AS has_several_hosts
+        count(e.offset_ns) OVER () = count(*) OVER () AND count(*) OVER () > 1 AS is_exchanged
     FROM v1.rank AS r
+    LEFT JOIN exchange AS e ON r.rank = e.rank
+),
+
+based AS (
+    SELECT
+        rank,
+        ranks,
+        is_exchanged,
+        CASE WHEN is_exchanged THEN uncertainty_ns END AS uncertainty_ns,
+        CASE WHEN is_exchanged THEN drift_ppb END AS drift_ppb,
+        CASE WHEN is_exchanged THEN exchange_ns ELSE clock_base_ns - min(clock_base_ns) OVER () END AS base_offset_ns,
+        CASE WHEN is_exchanged THEN ranks ELSE count(clock_base_ns) OVER () END AS based_ranks,
+        NOT is_exchanged
+        AND coalesce(min(hostname) OVER () <> max(hostname) OVER (), FALSE) AS has_several_hosts
+    FROM stated
 ),
 
 finished AS (
@@ -103,17 +137,19 @@ SELECT
         WHEN is_centred THEN coalesce(base_offset_ns, 0) - centre_ns
         WHEN based_ranks = ranks THEN base_offset_ns
     END::BIGINT AS offset_ns,
-    NULL::BIGINT AS drift_ppb,
+    round(CASE WHEN NOT is_centred THEN drift_ppb END)::BIGINT AS drift_ppb,
     (p5_ns - CASE WHEN is_centred THEN median_ns ELSE 0 END)::BIGINT AS residual_p5_ns,
     (p95_ns - CASE WHEN is_centred THEN median_ns ELSE 0 END)::BIGINT AS residual_p95_ns,
     greatest(
         abs(p5_ns - CASE WHEN is_centred THEN median_ns ELSE 0 END),
-        abs(p95_ns - CASE WHEN is_centred THEN median_ns ELSE 0 END)
+        abs(p95_ns - CASE WHEN is_centred THEN median_ns ELSE 0 END),
+        CASE WHEN NOT is_centred THEN uncertainty_ns END
     )::BIGINT AS residual_ns,
     coalesce(match_count, 0) AS match_count,
     CASE
         WHEN ranks = 1 THEN 'one rank'
         WHEN is_centred THEN CASE WHEN match_count > 0 THEN 'matched ends' END
+        WHEN is_exchanged THEN 'clock exchange'
         WHEN based_ranks = ranks THEN 'capture clock'
     END AS method
 FROM decided;

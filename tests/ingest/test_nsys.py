@@ -412,6 +412,27 @@ def test_what_emit_nvtx_appends_leaves_the_name(tmp_path: Path, read: Read) -> N
     assert list(found) == list(texts.values())
 
 
+def test_collectives_that_the_instrument_said(tmp_path: Path, read: Read) -> None:
+    said = 'collective {"type": "all_gather", "group": "0", "size": 2, "ranks": "[0, 1]", "in": 4}'
+    place = {"start": 10, "end": 20, "eventType": 60, "globalTid": global_pid(7) | 5, "domainId": 3}
+    place |= {"text": None, "textId": None, "int64Value": None}
+    tables: Rows = {
+        "StringIds": [{"id": 1, "value": said}],
+        "NVTX_EVENTS": [
+            {**place, "end": None, "eventType": 75, "text": "gapscope"},
+            {**place, "textId": 1, "int64Value": 41},
+            # Whoever else says so is not the instrument.
+            {**place, "domainId": 0, "textId": 1, "int64Value": 42},
+            {**place, "text": "step 0"},
+        ],
+    }
+    result = read(write_sqlite(tmp_path / "said.sqlite", tables))
+    names = ("tid", "start_ns", "end_ns", "seq", "type", "group_name", "group_ranks", "elements_in")
+    assert [result.column("collective", name) for name in names] == [
+        *([5], [10], [20], [41], ["all_gather"], ["0"], ["[0, 1]"], [4]),
+    ]
+
+
 def test_small_tables(full: Result) -> None:
     assert full.names("overhead") == [
         "CUPTI Buffer flush",
@@ -684,6 +705,16 @@ def test_waits_without_records(tmp_path: Path, read: Read) -> None:
     status, detail = read(write_sqlite(tmp_path / "e.sqlite", tables)).quality()["event_edges"]
     assert status == "warn"
     assert detail == "1 stream waits, 0 records: blocking is a lower bound"
+
+
+def test_waits_and_records_without_sync_ids(tmp_path: Path, read: Read) -> None:
+    tables = full_export()
+    for table in ("CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"):
+        for row in tables[table]:
+            row.pop("eventSyncId", None)
+    status, detail = read(write_sqlite(tmp_path / "e.sqlite", tables)).quality()["event_edges"]
+    assert status == "warn"
+    assert "latest record of its event id" in detail
 
 
 def test_shifted_times(tmp_path: Path, read: Read) -> None:

@@ -120,6 +120,7 @@ def batch(
         ranks=list(ranks), steps=list(steps), is_boundary=np.isin(steps, list(boundary)), program=tuple(of),
         window_start=begin, window_end=finish, node_start=start, node_end=end, node_busy=busy,
         node_compute=compute, joins=joined, unmatched=set(), ops=columns,
+        explained=tuple(range(len(ranks))),
     )  # fmt: skip
 
 

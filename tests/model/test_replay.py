@@ -65,9 +65,9 @@ def test_ops_of_one_node_on_one_stream_are_one_segment() -> None:
         Op("AGIN(2)", CI, 5, 6),
         Op("FWD(1)", S0, 6, 7),
     ]
-    items, begins = cut(batch(of, {(0, 0): rows}).ops[0, 0])
-    assert begins == [0, 1, 2, 5, 6]
-    assert [(i.node, i.stream, i.is_held, i.has_kernel) for i in items] == [
+    begins, described = cut(batch(of, {(0, 0): rows}).ops[0, 0])
+    assert begins.tolist() == [0, 1, 2, 5, 6]
+    assert [tuple(one) for one in described.tolist()] == [
         (0, S0, False, False), (0, S0, True, True), (1, S0, True, True), (2, CI, True, True), (1, S0, True, True),
     ]  # fmt: skip
 

@@ -58,6 +58,7 @@ def test_contents(wheel):
     assert {f"gapscope/_data/sql/v1/{name}" for name in views} <= names
     assert "gapscope/_data/reports/templates/report.html.jinja" in names
     assert "gapscope/_data/reports/assets/palette.json" in names
+    assert "gapscope/instrument/site/sitecustomize.py" in names
     assert {"gapscope/sample/rank0.json.gz", "gapscope/sample/rank1.json.gz"} <= names
     assert "gapscope/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)

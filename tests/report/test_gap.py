@@ -220,6 +220,21 @@ def test_a_fault_in_some_steps_is_not_hidden_by_the_median_one() -> None:
     assert {row["median_step_id"] for row in _table(document, "ranks-table")} == {2}
 
 
+def test_a_class_that_the_shown_step_lacks_is_explained_where_it_is_largest() -> None:
+    made = modelled()
+    made.con.execute(
+        "UPDATE v1.gap_piece SET gap_class = 'R1' WHERE gap_class = 'R3' AND step_id = 2"
+    )
+    made.con.execute("UPDATE v1.step_gap SET r1_ns = r1_ns + r3_ns, r3_ns = 0 WHERE step_id = 2")
+    _lengthen(made, 2, 30 * US)
+    document = build(made.run())
+    assert document.verdict.step_id == 2
+    (card,) = [card for card in document.opportunities if card.id == "finding-r3"]
+    said = " ".join(statement.text for statement in card.evidence)
+    assert "In step 0: " in said
+    assert "last came, for its own reason: rank 1" in said
+
+
 def test_hard_time_that_waits_for_nothing_is_told_apart() -> None:
     made = modelled()
     made.con.execute(

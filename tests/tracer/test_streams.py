@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def test_ranges(play: Play):
         ("aten::mul", "", 0, 12, 34, False),
         ("here", "", 2, -1, -1, False),
         ("l\u00e9ger", "", 1, -1, -1, False),
-        ("ncclAllReduce", "NCCL", 0, -1, -1, False),
+        ("ncclAllReduce", "NCCL", 0, 56, -1, False),
         ("open", "", 0, -1, -1, True),
         ("step 0", "", 0, -1, -1, False),
     ]
@@ -132,6 +133,74 @@ def test_window_between_profiler_start_and_stop(play: Play):
     assert played.table("kernel").num_rows == 20
     texts = [names_of(played.process())[i] for i in played.table("range")["name"].to_pylist()]
     assert sorted(set(texts)) == ["aten::mul", "step 0", "step 1"]
+
+
+def test_steps_open_and_close_the_window(play: Play):
+    """Recorded is A <= N < B, and ranges around it with the start that they had."""
+    played = play("epoch", "20", GAPSCOPE_TRACE_STEPS="5:8")
+    assert (played.code, played.stderr) == (0, "")
+    assert played.table("kernel").num_rows == 30
+    names = names_of(played.process())
+    rows = played.table("range").to_pylist()
+    found = [names[row["name"]] for row in rows]
+    assert sorted(set(found)) == ["aten::mul", "epoch 3", "step 5", "step 6", "step 7"]
+    # Names of what was never recorded take no room.
+    assert not {"step 0", "step 4", "step 8"} & set(names.values())
+    (epoch,) = (row for row in rows if names[row["name"]] == "epoch 3")
+    (first,) = (row for row in rows if names[row["name"]] == "step 5")
+    before = first["start_ns"] - epoch["start_ns"]
+    # Five steps of ten launches lie between them.
+    assert before > (first["end_ns"] - first["start_ns"])
+    assert epoch["end_ns"] == -1
+    options = meta_of(played.process())["options"]
+    assert (options["window"], options["first_step"], options["end_step"]) == ("steps", 5, 8)
+    # What opening took is told, on the thread and inside the step that opened it.
+    (opening,) = (row for row in played.table("overhead").to_pylist() if row["kind"] == 1 << 31)
+    assert first["start_ns"] <= opening["start_ns"] <= opening["end_ns"] < first["end_ns"]
+    assert opening["thread"] == first["thread"]
+
+
+@pytest.mark.parametrize(("steps", "kernels"), [("18:", 20), ("0:1", 10), ("5", 200)])
+def test_step_windows_at_the_ends(play: Play, steps: str, kernels: int):
+    """Without an end it is that of the process; what is no window is none."""
+    assert play("steps", "20", GAPSCOPE_TRACE_STEPS=steps).table("kernel").num_rows == kernels
+
+
+def test_step_that_began_before_cuda_opens_the_window(play: Play):
+    played = play("early-step", GAPSCOPE_TRACE_STEPS="5:8")
+    assert played.table("kernel").num_rows == 31
+    assert "step 5" in names_of(played.process()).values()
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"GAPSCOPE_TRACE_STEPS": "50:60"}, "no NVTX range named like `step 50` began"),
+        ({"GAPSCOPE_TRACE_WINDOW": "signal"}, "no SIGUSR2 arrived"),
+        ({"GAPSCOPE_TRACE_WINDOW": "profiler"}, "the program did not call cudaProfilerStart"),
+    ],
+)
+def test_a_window_that_never_opens_says_so(play: Play, more: dict[str, str], reason: str):
+    played = play("steps", "5", **more)
+    assert reason in meta_of(played.process())["reason"]
+    assert not (played.process() / "kernel.arrows").exists()
+    assert not (played.process() / "range.arrows").exists()
+
+
+def test_signals_open_and_close_the_window(play: Play):
+    """The first opens, the next closes, a third does nothing; a handler that was there still runs."""
+    played = play("signals", GAPSCOPE_TRACE_WINDOW="signal")
+    assert (played.code, played.stdout, played.stderr) == (0, "3\n", "")
+    assert played.table("kernel").num_rows == 20
+    names = names_of(played.process())
+    found = [names[row] for row in played.table("range")["name"].to_pylist()]
+    assert sorted(set(found)) == ["aten::mul", "epoch 3", "step 0", "step 1"]
+
+
+def test_signals_mean_what_they_meant_where_nobody_asked(play: Play):
+    # 12 is SIGUSR2: the child dies of it, as does a program that is traced without such a window.
+    assert play("signal-child", GAPSCOPE_TRACE_WINDOW="signal").code == signal.SIGUSR2
+    assert play("signal-child").code == signal.SIGUSR2
 
 
 def test_duration_ends_recording(play: Play):
@@ -201,6 +270,45 @@ def test_another_subscriber_is_left_alone(play: Play, version: str, holder: str)
     assert played.table("range").num_rows == 6
 
 
+@pytest.mark.parametrize("version", ["12.6", "13.0"])
+def test_another_client_takes_over_the_buffers(play: Play, version: str):
+    """What came before is kept, and the end says that records went elsewhere."""
+    played = play("taken-over", "300", version=version)
+    assert (played.code, played.stdout, played.stderr) == (0, "", "")
+    assert 50 <= played.table("kernel").num_rows <= 60
+    assert played.table("range").num_rows == 56 * 11
+    assert meta_of(played.process())["loss"]["buffers_taken_over"] == 1
+
+
+@pytest.mark.parametrize("version", ["12.6", "13.0"])
+def test_another_clients_buffer_is_not_ours_to_free(play: Play, version: str):
+    played = play("taken-before", version=version)
+    assert (played.code, played.stdout, played.stderr) == (0, "", "")
+    loss = meta_of(played.process())["loss"]
+    assert (loss["buffers_taken_over"], loss["buffers_discarded"]) == (0, 0)
+    assert played.table("range").num_rows == 5 * 11
+
+
+def test_several_devices_in_one_process(play: Play):
+    played = play("devices")
+    names = names_of(played.process())
+    devices = {row["device"]: names[row["uuid"]] for row in played.table("device").to_pylist()}
+    assert devices == {n: f"00000000-0000-0000-0000-{n:012x}" for n in (0, 1, 3)}
+    contexts = {row["context"]: row["device"] for row in played.table("context").to_pylist()}
+    assert contexts == {1: 0, 2: 1, 4: 3}
+    kernels = Counter((row["device"], row["context"]) for row in played.table("kernel").to_pylist())
+    assert kernels == {(0, 1): 10, (1, 2): 20, (3, 4): 40}
+
+
+def test_workers_of_a_traced_process(play: Play):
+    played = play("workers")
+    assert (played.code, played.stdout, played.stderr) == (0, "", "")
+    # One process, and nothing but what it did itself.
+    assert played.table("kernel").num_rows == 8 * 100
+    assert played.table("range").num_rows == 8 * 110
+    assert "load" not in names_of(played.process()).values()
+
+
 def test_a_kind_that_cupti_refuses_is_noted(play: Play):
     played = play("all", FAKE_CUPTI_REFUSES="38")
     assert played.code == 7
@@ -237,6 +345,43 @@ def test_disk_that_never_answers_does_not_hold_the_process(play: Play):
     """The end waits for ten seconds, and no longer."""
     played = play("steps", "3", SLOW_DISK_MS="60000")
     assert (played.code, played.stdout, played.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("directory", ["/proc/self/gapscope", "/sys/gapscope", "/dev/null/x"])
+def test_directory_that_cannot_be_made(play: Play, directory: str):
+    played = play("all", GAPSCOPE_TRACE_DIR=directory)
+    assert (played.code, played.stdout, played.stderr) == (7, "", "")
+    assert not Path(directory).exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "variable", "rank", "world"),
+    [
+        ({"RANK": "2", "WORLD_SIZE": "4", "SLURM_PROCID": "9"}, "RANK", 2, 4),
+        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, "SLURM_PROCID", 3, 8),
+        (
+            {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "6"},
+            *("OMPI_COMM_WORLD_RANK", 5, 6),
+        ),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, "PMI_RANK", 0, 2),
+        ({"RANK": "two", "PMI_RANK": "1"}, "PMI_RANK", 1, None),
+        ({"RANK": "-1"}, None, None, None),
+        ({"RANK": "99999999999999999999"}, None, None, None),
+        ({}, None, None, None),
+    ],
+)
+def test_who_the_process_is(
+    play: Play, more: dict[str, str], variable: str | None, rank: int | None, world: int | None
+):
+    played = play("steps", "1", **more)
+    stem = "process-" if rank is None else f"rank-{rank}-"
+    assert played.process().name.startswith(stem)
+    meta = meta_of(played.process())
+    assert (meta.get("rank_variable"), meta.get("rank"), meta.get("world_size")) == (
+        variable,
+        rank,
+        world,
+    )
 
 
 def test_read_only_directory(play: Play, tmp_path: Path):

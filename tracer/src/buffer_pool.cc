@@ -37,6 +37,7 @@ uint8_t* BufferPool::take() {
     const uint64_t after = ((head >> 32) + 1) << 32 | next;
     if (free_.compare_exchange_weak(head, after, std::memory_order_acq_rel,
                                     std::memory_order_acquire)) {
+      out_.fetch_add(1, std::memory_order_relaxed);
       return at(index);
     }
   }
@@ -48,6 +49,7 @@ bool BufferPool::owns(const uint8_t* buffer) const {
 
 void BufferPool::complete(uint8_t* buffer, size_t valid) {
   const auto index = static_cast<uint32_t>(static_cast<size_t>(buffer - memory_) / bytes_);
+  out_.fetch_sub(1, std::memory_order_relaxed);
   valid_[index] = valid < bytes_ ? valid : bytes_;
   uint32_t head = completed_.load(std::memory_order_relaxed);
   do {

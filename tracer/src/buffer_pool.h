@@ -22,6 +22,8 @@ class BufferPool {
   uint8_t* take();
   // Whether the buffer is one of the pool.
   bool owns(const uint8_t* buffer) const;
+  // Buffers that were taken and have not been completed.
+  uint32_t out() const { return out_.load(std::memory_order_relaxed); }
   // Hands a buffer with `valid` bytes of records to the writer.
   void complete(uint8_t* buffer, size_t valid);
 
@@ -61,6 +63,7 @@ class BufferPool {
   // came back in between is noticed.
   std::atomic<uint64_t> free_;
   std::atomic<uint32_t> completed_{kNone};
+  std::atomic<uint32_t> out_{0};
 };
 
 }  // namespace gapscope

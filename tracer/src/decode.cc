@@ -1,6 +1,7 @@
 #include "decode.h"
 
 #include <cxxabi.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,16 @@ const T& as(const CUpti_Activity* record) {
   return *reinterpret_cast<const T*>(record);
 }
 
+// The number in an enum's field: a newer library may have values that the enum here has no room for.
+#define GAPSCOPE_NUMBER(record, field) number_at(&record, offsetof(decltype(plain(record)), field))
+template <typename T>
+T plain(const T&);
+uint32_t number_at(const void* record, size_t offset) {
+  uint32_t number;
+  memcpy(&number, static_cast<const uint8_t*>(record) + offset, sizeof number);
+  return number;
+}
+
 }  // namespace
 
 void Decoder::decode(uint8_t* buffer, size_t valid) {
@@ -59,7 +70,7 @@ void Decoder::decode(uint8_t* buffer, size_t valid) {
 }
 
 void Decoder::row(const CUpti_Activity* record) {
-  switch (record->kind) {
+  switch (GAPSCOPE_NUMBER(*record, kind)) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
       return kernel(as<CUpti_ActivityKernel10>(record));
@@ -92,12 +103,12 @@ void Decoder::row(const CUpti_Activity* record) {
       const auto& stream = as<CUpti_ActivityStream>(record);
       return tables_.stream.append(stream.contextId, stream.streamId,
                                    static_cast<int32_t>(stream.priority),
-                                   static_cast<uint32_t>(stream.flag));
+                                   GAPSCOPE_NUMBER(stream, flag));
     }
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
       const auto& external = as<CUpti_ActivityExternalCorrelation>(record);
       return tables_.external.append(external.correlationId,
-                                     static_cast<uint32_t>(external.externalKind),
+                                     GAPSCOPE_NUMBER(external, externalKind),
                                      uint64_t{external.externalId});
     }
     default:
@@ -187,7 +198,7 @@ void Decoder::event(const CUpti_ActivityCudaEvent2& record) {
 
 void Decoder::sync(const CUpti_ActivitySynchronization2& record) {
   tables_.sync.append(
-      time_of(record.start), time_of(record.end), static_cast<uint8_t>(record.type),
+      time_of(record.start), time_of(record.end), static_cast<uint8_t>(GAPSCOPE_NUMBER(record, type)),
       uint32_t{record.correlationId}, uint32_t{record.contextId}, uint32_t{record.streamId},
       uint32_t{record.cudaEventId},
       cupti_.has(kVersionEventSyncId) ? uint64_t{record.cudaEventSyncId} : uint64_t{0});
@@ -195,9 +206,9 @@ void Decoder::sync(const CUpti_ActivitySynchronization2& record) {
 
 void Decoder::overhead(const CUpti_ActivityOverhead3& record) {
   const bool is_late = cupti_.has(kVersionOverheadCorrelation);
-  const bool has_thread = record.objectKind == CUPTI_ACTIVITY_OBJECT_THREAD;
+  const bool has_thread = GAPSCOPE_NUMBER(record, objectKind) == CUPTI_ACTIVITY_OBJECT_THREAD;
   tables_.overhead.append(
-      time_of(record.start), time_of(record.end), static_cast<uint32_t>(record.overheadKind),
+      time_of(record.start), time_of(record.end), GAPSCOPE_NUMBER(record, overheadKind),
       is_late ? uint32_t{record.correlationId} : uint32_t{0},
       has_thread ? tables_.thread(record.objectId.pt.threadId) : kNoThread);
   // CUPTI allocates the details and leaves freeing them to us.

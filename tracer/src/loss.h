@@ -14,6 +14,8 @@ struct Loss {
   std::atomic<uint64_t> buffers_refused{0};
   // The same below CUPTI 12.9, which needs a buffer at any price: content thrown away.
   std::atomic<uint64_t> buffers_discarded{0};
+  // Buffers that CUPTI never gave back: another client has replaced our callbacks.
+  std::atomic<uint64_t> buffers_taken_over{0};
   // As CUPTI itself counts.
   std::atomic<uint64_t> records_dropped{0};
   // Device ops without times: CUPTI's own device buffer was full.

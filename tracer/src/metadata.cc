@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "utf8.h"
+
 namespace gapscope {
 namespace {
 
@@ -30,6 +32,9 @@ const char* const kAllowedVariables[] = {
     "TORCH_NCCL_AVOID_RECORD_STREAMS", "TORCH_NCCL_BLOCKING_WAIT",
     "TORCH_NCCL_CUDA_EVENT_CACHE", "TORCH_NCCL_ENABLE_TIMING", "TORCH_NCCL_HIGH_PRIORITY",
 };
+
+// In the order of WindowKind.
+const char* const kWindowNames[] = {"all", "profiler", "signal", "steps"};
 
 constexpr int64_t kMostRanks = INT32_MAX;
 
@@ -95,7 +100,7 @@ class Json {
   }
   void quote(const std::string& value) {
     text_ += '"';
-    for (const char c : value) {
+    for (const char c : to_utf8(value)) {
       if (c == '"' || c == '\\') {
         text_ += '\\';
         text_ += c;
@@ -182,7 +187,11 @@ bool write_metadata(const std::string& directory, const Metadata& m, const Optio
   json.add("sink", options.is_null_sink ? "null" : "arrow");
   json.add("lz4", options.is_lz4);
   json.add("graphs", options.is_graph_nodes ? "node" : "graph");
-  json.add("window", options.is_profiler_window ? "profiler" : "all");
+  json.add("window", kWindowNames[static_cast<size_t>(options.window)]);
+  if (options.window == WindowKind::kSteps) {
+    json.add("first_step", options.first_step);
+    if (options.end_step != INT64_MAX) json.add("end_step", options.end_step);
+  }
   json.add("duration_ns", options.duration_ns);
   json.add("flush_ns", options.flush_ns);
   json.close();
@@ -194,6 +203,7 @@ bool write_metadata(const std::string& directory, const Metadata& m, const Optio
   json.open("loss");
   json.add("buffers_refused", loss.buffers_refused.load());
   json.add("buffers_discarded", loss.buffers_discarded.load());
+  json.add("buffers_taken_over", loss.buffers_taken_over.load());
   json.add("records_dropped", loss.records_dropped.load());
   json.add("ops_without_time", loss.ops_without_time.load());
   json.add("nvtx_dropped", loss.nvtx_dropped.load());

@@ -23,7 +23,7 @@ Identity read_identity();
 struct Metadata {
   Identity identity;
   std::string state;   // tracing, finished, standing back, no cupti
-  std::string reason;  // of standing back
+  std::string reason;  // of standing back, or of recording nothing so far
   ClockPair start{};
   int driver_version = 0;
   int mps_enabled = -1;  // -1: not known

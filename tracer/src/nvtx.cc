@@ -7,10 +7,12 @@
 
 #include <cstring>
 #include <new>
+#include <string_view>
 
 #include "nvtx3/nvToolsExt.h"
 
 #include "clock.h"
+#include "step_name.h"
 
 namespace gapscope {
 namespace {
@@ -21,6 +23,7 @@ constexpr uint32_t kLongestText = 4096;
 
 struct State {
   std::atomic<bool> is_on{false};
+  std::atomic<NvtxStep> on_step{nullptr};
   std::atomic<NvtxChunk*> chunks{nullptr};  // kChunks of them; memory only where used
   // A chunk is free (0) or taken; its number in `order` is when it was taken.
   std::atomic<uint64_t> taken[kChunks] = {};
@@ -88,10 +91,25 @@ struct Thread {
 
 thread_local Thread thread;
 
+bool is_on() { return state.is_on.load(std::memory_order_relaxed); }
+
+void look_for_step(const NvtxEvent& event, const char* text) {
+  const NvtxStep on_step = state.on_step.load(std::memory_order_relaxed);
+  if (on_step == nullptr) return;
+  if (event.op != NvtxEvent::Op::kPush && event.op != NvtxEvent::Op::kStart) return;
+  const int64_t number = step_number(event.registered != nullptr
+                                         ? std::string_view(event.registered->text)
+                                         : std::string_view(text, event.text_bytes));
+  if (number != kNoStep) on_step(number, event.time_ns);
+}
+
 void put(NvtxEvent::Op op, NvtxText* domain, NvtxText* registered, uint64_t range, const char* text,
-         size_t text_bytes) {
-  NvtxEvent event{monotonic_ns(), domain, registered, range,
+         size_t text_bytes, int64_t payload = kNoPayload) {
+  NvtxEvent event{monotonic_ns(), domain, registered, range, payload,
                   static_cast<uint32_t>(text_bytes < kLongestText ? text_bytes : kLongestText), op};
+  look_for_step(event, text);
+  // A step may have been the one that ends recording.
+  if (!is_on()) return;
   Thread& here = thread;
   if (here.chunk != nullptr &&
       here.generation == state.generation.load(std::memory_order_relaxed) &&
@@ -104,8 +122,6 @@ void put(NvtxEvent::Op op, NvtxText* domain, NvtxText* registered, uint64_t rang
     if (loss != nullptr) loss->nvtx_dropped.fetch_add(1, std::memory_order_relaxed);
   }
 }
-
-bool is_on() { return state.is_on.load(std::memory_order_relaxed); }
 
 std::string narrow(const wchar_t* text) {
   std::string result;
@@ -131,28 +147,45 @@ std::string narrow(const wchar_t* text) {
   return result;
 }
 
-void put_ascii(NvtxEvent::Op op, NvtxText* domain, uint64_t range, const char* text) {
-  put(op, domain, nullptr, range, text, text == nullptr ? 0 : strlen(text));
+void put_ascii(NvtxEvent::Op op, NvtxText* domain, uint64_t range, const char* text,
+               int64_t payload = kNoPayload) {
+  put(op, domain, nullptr, range, text, text == nullptr ? 0 : strlen(text), payload);
 }
 
-void put_wide(NvtxEvent::Op op, NvtxText* domain, uint64_t range, const wchar_t* text) {
+void put_wide(NvtxEvent::Op op, NvtxText* domain, uint64_t range, const wchar_t* text,
+              int64_t payload = kNoPayload) {
   const std::string narrowed = narrow(text);
-  put(op, domain, nullptr, range, narrowed.data(), narrowed.size());
+  put(op, domain, nullptr, range, narrowed.data(), narrowed.size(), payload);
+}
+
+int64_t payload_of(const nvtxEventAttributes_t& attributes) {
+  switch (attributes.payloadType) {
+    case NVTX_PAYLOAD_TYPE_INT64:
+    case NVTX_PAYLOAD_TYPE_UNSIGNED_INT64:
+      return attributes.payload.llValue;
+    case NVTX_PAYLOAD_TYPE_INT32:
+      return attributes.payload.iValue;
+    case NVTX_PAYLOAD_TYPE_UNSIGNED_INT32:
+      return attributes.payload.uiValue;
+    default:
+      return kNoPayload;
+  }
 }
 
 void put_attributes(NvtxEvent::Op op, NvtxText* domain, uint64_t range,
                     const nvtxEventAttributes_t* attributes) {
   if (attributes == nullptr) return put(op, domain, nullptr, range, nullptr, 0);
+  const int64_t payload = payload_of(*attributes);
   switch (attributes->messageType) {
     case NVTX_MESSAGE_TYPE_ASCII:
-      return put_ascii(op, domain, range, attributes->message.ascii);
+      return put_ascii(op, domain, range, attributes->message.ascii, payload);
     case NVTX_MESSAGE_TYPE_UNICODE:
-      return put_wide(op, domain, range, attributes->message.unicode);
+      return put_wide(op, domain, range, attributes->message.unicode, payload);
     case NVTX_MESSAGE_TYPE_REGISTERED:
       return put(op, domain, reinterpret_cast<NvtxText*>(attributes->message.registered), range,
-                 nullptr, 0);
+                 nullptr, 0, payload);
     default:
-      return put(op, domain, nullptr, range, nullptr, 0);
+      return put(op, domain, nullptr, range, nullptr, 0, payload);
   }
 }
 
@@ -325,6 +358,8 @@ bool subscribe_nvtx(const void* (*get_export_table)(uint32_t), Loss* loss) {
 }
 
 void record_nvtx(bool is_on) { state.is_on = is_on; }
+
+void watch_steps(NvtxStep on_step) { state.on_step = on_step; }
 
 void drain_nvtx(NvtxUse use, void* context) {
   NvtxChunk* all = state.chunks.load(std::memory_order_acquire);

@@ -19,12 +19,15 @@ struct NvtxText {
   NvtxText* next = nullptr;  // all of them are kept in a list, or leak checkers would complain
 };
 
+constexpr int64_t kNoPayload = -1;
+
 struct NvtxEvent {
   enum class Op : uint8_t { kPush, kPop, kStart, kEnd, kMark };
   int64_t time_ns;
   NvtxText* domain;      // nullptr: the default domain
   NvtxText* registered;  // nullptr: the text follows the event
   uint64_t range;        // of kStart and kEnd
+  int64_t payload;       // whole numbers only
   uint32_t text_bytes;
   Op op;
 };
@@ -49,6 +52,11 @@ bool subscribe_nvtx(const void* (*get_export_table)(uint32_t), Loss* loss);
 
 // Whether calls are recorded; off, a call costs next to nothing.
 void record_nvtx(bool is_on);
+
+// Asks for `on_step(N, time_ns)` when a range begins that is step N by its name: on its thread, before
+// the begin is recorded. nullptr, as at first: names are not looked at.
+using NvtxStep = void (*)(int64_t number, int64_t time_ns);
+void watch_steps(NvtxStep on_step);
 
 // Calls `use(chunk)` for every chunk that may hold unread events, in the order in which a thread
 // filled them; recycles chunks that are done and read to the end. Only on the writer thread.

@@ -83,20 +83,31 @@ void NvtxRanges::handle(const NvtxEvent& event, std::string_view text, uint32_t 
       started_.erase(found);
       return;
     }
-    case NvtxEvent::Op::kMark:
-      row(open(event, text, tid), RangeKind::kMark, event.time_ns);
+    case NvtxEvent::Op::kMark: {
+      Open mark = open(event, text, tid);
+      row(mark, RangeKind::kMark, event.time_ns);
       return;
+    }
   }
 }
 
 NvtxRanges::Open NvtxRanges::open(const NvtxEvent& event, std::string_view text, uint32_t tid) {
+  Open range{event.time_ns,       {},        0,        name_of(event.domain),
+             tables_.thread(tid), kNoNumber, kNoNumber};
+  range.sequence = event.payload;
   if (event.registered != nullptr) {
-    return {event.time_ns,          name_of(event.registered), name_of(event.domain),
-            tables_.thread(tid), kNoNumber,                 kNoNumber};
+    range.name = name_of(event.registered);
+    return range;
   }
   const SplitLabel split = split_label(text);
-  return {event.time_ns,       tables_.name(split.label), name_of(event.domain),
-          tables_.thread(tid), split.op_id,               split.sequence};
+  range.op_id = split.op_id;
+  if (split.sequence != kNoNumber) range.sequence = split.sequence;
+  if (window_.has(event.time_ns, event.time_ns)) {
+    range.name = tables_.name(split.label);
+  } else {
+    range.text = split.label;
+  }
+  return range;
 }
 
 uint32_t NvtxRanges::name_of(NvtxText* text) {
@@ -105,7 +116,9 @@ uint32_t NvtxRanges::name_of(NvtxText* text) {
   return text->name_id;
 }
 
-void NvtxRanges::row(const Open& range, RangeKind kind, int64_t end_ns) {
+void NvtxRanges::row(Open& range, RangeKind kind, int64_t end_ns) {
+  if (!window_.has(range.start_ns, end_ns == kStillOpen ? INT64_MAX : end_ns)) return;
+  if (!range.text.empty()) range.name = tables_.name(range.text);
   tables_.range.append(range.start_ns, end_ns, range.name, range.domain, range.thread,
                        static_cast<uint8_t>(kind), range.op_id, range.sequence);
   if (++rows_ % 1024 == 0) tables_.flush_full();
@@ -113,7 +126,7 @@ void NvtxRanges::row(const Open& range, RangeKind kind, int64_t end_ns) {
 
 void NvtxRanges::finish() {
   for (auto& [key, stack] : stacks_) {
-    for (const Open& range : stack) row(range, RangeKind::kPushPop, kStillOpen);
+    for (Open& range : stack) row(range, RangeKind::kPushPop, kStillOpen);
   }
   for (auto& [id, range] : started_) row(range, RangeKind::kStartEnd, kStillOpen);
   stacks_.clear();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -9,12 +10,16 @@
 #include "loss.h"
 #include "nvtx.h"
 #include "tables.h"
+#include "window.h"
 
 namespace gapscope {
 
 class NvtxRanges {
  public:
-  NvtxRanges(Tables& tables, Loss& loss) : tables_(tables), loss_(loss) {}
+  // Rows are what overlaps the window. Begins before it are remembered too: ranges that are open when
+  // it opens have their true start.
+  NvtxRanges(Tables& tables, Loss& loss, const Window& window)
+      : tables_(tables), loss_(loss), window_(window) {}
 
   // Reads what threads have written since the last time.
   void drain();
@@ -24,7 +29,8 @@ class NvtxRanges {
  private:
   struct Open {
     int64_t start_ns;
-    uint32_t name;
+    std::string text;  // of one that begins before the window: most of them will need no id
+    uint32_t name;     // 0: `text` has it, if it has one
     uint32_t domain;
     uint16_t thread;
     int64_t op_id;
@@ -35,10 +41,11 @@ class NvtxRanges {
   void handle(const NvtxEvent& event, std::string_view text, uint32_t tid);
   Open open(const NvtxEvent& event, std::string_view text, uint32_t tid);
   uint32_t name_of(NvtxText* text);
-  void row(const Open& range, RangeKind kind, int64_t end_ns);
+  void row(Open& range, RangeKind kind, int64_t end_ns);
 
   Tables& tables_;
   Loss& loss_;
+  const Window& window_;
   // Stacks by thread and domain.
   std::unordered_map<uint64_t, std::vector<Open>> stacks_;
   std::unordered_map<uint64_t, Open> started_;

@@ -19,6 +19,22 @@ size_t number(const char* name, size_t least, size_t most, size_t otherwise) {
   return found >= least && found <= most ? found : otherwise;
 }
 
+// STEPS=A:B or A:. Anything else is no window.
+void read_steps(Options* options) {
+  const char* value = getenv("GAPSCOPE_TRACE_STEPS");
+  const char* colon = value == nullptr ? nullptr : strchr(value, ':');
+  if (colon == nullptr) return;
+  const auto digits = [](const char* from, const char* to) {
+    return from != to && to - from <= 18 && strspn(from, "0123456789") >= size_t(to - from);
+  };
+  const char* end = value + strlen(value);
+  const bool is_endless = colon + 1 == end;
+  if (!digits(value, colon) || !(is_endless || digits(colon + 1, end))) return;
+  options->window = WindowKind::kSteps;
+  options->first_step = strtoll(value, nullptr, 10);
+  if (!is_endless) options->end_step = strtoll(colon + 1, nullptr, 10);
+}
+
 }  // namespace
 
 Options read_options() {
@@ -28,7 +44,10 @@ Options read_options() {
   options.is_null_sink = text("GAPSCOPE_TRACE_SINK") == "null";
   options.is_lz4 = text("GAPSCOPE_TRACE_LZ4") == "1";
   options.is_graph_nodes = text("GAPSCOPE_TRACE_GRAPHS") == "node";
-  options.is_profiler_window = text("GAPSCOPE_TRACE_WINDOW") == "profiler";
+  const std::string window = text("GAPSCOPE_TRACE_WINDOW");
+  if (window == "profiler") options.window = WindowKind::kProfiler;
+  if (window == "signal") options.window = WindowKind::kSignal;
+  read_steps(&options);
   const size_t milliseconds = number("GAPSCOPE_TRACE_DURATION_MS", 0, 1'000'000'000'000, 0);
   options.duration_ns = static_cast<int64_t>(milliseconds) * 1'000'000;
   options.flush_ns =

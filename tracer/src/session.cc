@@ -11,19 +11,22 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <new>
 #include <thread>
 
 #include "clock.h"
+#include "signal_watch.h"
 
 namespace gapscope {
 namespace {
 
 // NVTX memory is read this often: it holds seconds of ranges, but not many.
 constexpr int kPollMilliseconds = 100;
+// Beside the kinds that CUPTI knows: enabling them all, which holds the thread that opens a window.
+constexpr uint32_t kOverheadOfOpening = 1u << 31;
 constexpr int64_t kMetadataNs = 5'000'000'000;
 // How long the end of a process may wait for a disk that does not answer.
 constexpr std::chrono::seconds kExitPatience{10};
-constexpr size_t kOverflowBytes = 64 << 10;
 
 const CUpti_ActivityKind kLastingKinds[] = {
     CUPTI_ACTIVITY_KIND_DEVICE, CUPTI_ACTIVITY_KIND_CONTEXT, CUPTI_ACTIVITY_KIND_STREAM};
@@ -54,13 +57,19 @@ Session& Session::get() {
 }
 
 Session::Session() : options_(read_options()), owner_pid_(getpid()) {
-  if (!options_.directory.empty()) pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  if (options_.directory.empty()) return;
+  if (options_.window == WindowKind::kSteps) {
+    awaited_step_ = options_.first_step;
+    watch_steps(on_step);
+  }
+  pthread_atfork(nullptr, nullptr, after_fork_in_child);
 }
 
 bool Session::start_nvtx(const void* (*get_export_table)(uint32_t)) {
   if (options_.directory.empty() || is_forked_) return false;
   if (!subscribe_nvtx(get_export_table, &loss_)) return false;
-  if (!options_.is_profiler_window && !is_stopping_ && !was_window_closed_) record_nvtx(true);
+  // Before the window too: what is open when it opens belongs to it.
+  if (!is_stopping_ && !window_.is_closed()) record_nvtx(true);
   return true;
 }
 
@@ -72,7 +81,7 @@ void Session::start() {
   metadata_.start = read_clocks();
   // Without a place to write there is nothing to trace for, and nowhere to say so.
   if (!make_directory()) {
-    record_nvtx(false);
+    close_window(monotonic_ns());
     return;
   }
   pool_.reset(new BufferPool(options_.buffer_count, options_.buffer_bytes));
@@ -83,13 +92,13 @@ void Session::start() {
     sink_ = make_ipc_sink(directory_, options_.is_lz4);
   }
   tables_.reset(new Tables(*sink_, loss_));
-  ranges_.reset(new NvtxRanges(*tables_, loss_));
+  ranges_.reset(new NvtxRanges(*tables_, loss_, window_));
+  if (options_.window == WindowKind::kAll) open_window(0);
   if (!cupti_.load(options_.cupti)) {
     metadata_.state = "no cupti";
     metadata_.reason = "no usable libcupti in the process, by GAPSCOPE_TRACE_CUPTI or in its path";
   } else if (subscribe()) {
     metadata_.state = "tracing";
-    has_cupti_ = true;
     configure();
   }
   save_metadata();
@@ -133,7 +142,7 @@ bool Session::subscribe() {
                            : "cuptiSubscribe failed with " + std::to_string(result);
     return false;
   }
-  if (options_.is_profiler_window && cupti_.cuptiEnableCallback != nullptr) {
+  if (options_.window == WindowKind::kProfiler && cupti_.cuptiEnableCallback != nullptr) {
     for (const CUpti_CallbackId id :
          {CUPTI_DRIVER_TRACE_CBID_cuProfilerStart, CUPTI_DRIVER_TRACE_CBID_cuProfilerStop}) {
       check("cuptiEnableCallback",
@@ -148,9 +157,8 @@ void Session::configure() {
     check("cuptiSetThreadIdType",
           cupti_.cuptiSetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM));
   }
-  // CUPTI clears each buffer on the application's thread before it fills it, and that is the cheap
-  // way: lines that another thread has just cleared must come out of the cache of its core, which
-  // made a launch up to 2.5 us longer (experiments/tracer_overhead).
+  // CUPTI clears each buffer on the application's thread before it fills it. Handing back cleared ones
+  // instead was never faster, and slower in one campaign (experiments/tracer_overhead).
   // Before any kind is enabled: device times are converted to this clock.
   if (cupti_.cuptiActivityRegisterTimestampCallback != nullptr) {
     check("cuptiActivityRegisterTimestampCallback",
@@ -165,13 +173,24 @@ void Session::configure() {
   for (const CUpti_ActivityKind kind : kLastingKinds) {
     check("cuptiActivityEnable (lasting)", cupti_.cuptiActivityEnable(kind));
   }
-  if (!options_.is_profiler_window) open_window();
+  const std::lock_guard<std::mutex> lock(window_mutex_);
+  has_cupti_ = true;
+  if (window_.is_open()) enable_kinds();
 }
 
-void Session::open_window() {
+// On the thread that opens it, so that its next call is recorded.
+void Session::open_window(int64_t at_ns) {
   const std::lock_guard<std::mutex> lock(window_mutex_);
-  if (is_window_open_ || was_window_closed_) return;
-  is_window_open_ = true;
+  if (!window_.open(at_ns)) return;
+  if (options_.duration_ns > 0) window_end_ns_ = monotonic_ns() + options_.duration_ns;
+  if (!has_cupti_) return;
+  opening_start_ns_ = monotonic_ns();
+  opening_tid_ = static_cast<uint32_t>(syscall(SYS_gettid));
+  enable_kinds();
+  opening_end_ns_ = monotonic_ns();
+}
+
+void Session::enable_kinds() {
   for (const CUpti_ActivityKind kind : kWindowKinds) {
     // Tracing whole graphs hides their nodes.
     if (kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE && options_.is_graph_nodes) continue;
@@ -184,18 +203,17 @@ void Session::open_window() {
   if (cupti_.cuptiActivityEnableDriverApi != nullptr) {
     for (const CUpti_CallbackId id : kQuietDriver) cupti_.cuptiActivityEnableDriverApi(id, 0);
   }
-  if (options_.duration_ns > 0) window_end_ns_ = monotonic_ns() + options_.duration_ns;
-  record_nvtx(true);
 }
 
 // Once closed it stays closed: CUPTI before 13.1 loses correlation ids of graph launches in later
 // sessions.
-void Session::close_window() {
+void Session::close_window(int64_t at_ns) {
   const std::lock_guard<std::mutex> lock(window_mutex_);
-  if (!is_window_open_) return;
-  is_window_open_ = false;
-  was_window_closed_ = true;
+  const bool was_open = window_.is_open();
+  if (!window_.close(at_ns)) return;
+  watch_steps(nullptr);
   record_nvtx(false);
+  if (!was_open || !has_cupti_) return;
   for (const CUpti_ActivityKind kind : kWindowKinds) {
     if (cupti_.cuptiActivityDisable != nullptr) cupti_.cuptiActivityDisable(kind);
   }
@@ -216,9 +234,8 @@ void Session::on_request(uint8_t** buffer, size_t* size, size_t* most_records) {
     self.loss_.buffers_refused.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  // Older versions crash without a buffer. What they write into this one is thrown away.
-  *size = kOverflowBytes;
-  *buffer = static_cast<uint8_t*>(malloc(kOverflowBytes));
+  *size = OverflowBuffers::kBytes;
+  *buffer = self.overflow_.make();
 }
 
 void Session::on_complete(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
@@ -226,9 +243,8 @@ void Session::on_complete(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t v
   if (self.pool_->owns(buffer)) {
     self.pool_->complete(buffer, valid);
     self.wake();
-  } else {
-    if (valid > 0) self.loss_.buffers_discarded.fetch_add(1, std::memory_order_relaxed);
-    free(buffer);
+  } else if (self.overflow_.release(buffer) && valid > 0) {
+    self.loss_.buffers_discarded.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
@@ -238,16 +254,33 @@ void Session::on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId i
   if (domain != CUPTI_CB_DOMAIN_DRIVER_API) return;
   Session& self = get();
   if (id == CUPTI_DRIVER_TRACE_CBID_cuProfilerStart && call->callbackSite == CUPTI_API_EXIT) {
-    self.open_window();
+    self.open_window(monotonic_ns());
   } else if (id == CUPTI_DRIVER_TRACE_CBID_cuProfilerStop &&
              call->callbackSite == CUPTI_API_ENTER) {
-    self.close_window();
+    self.close_window(monotonic_ns());
+  }
+}
+
+void Session::on_step(int64_t number, int64_t time_ns) {
+  Session& self = get();
+  if (number < self.awaited_step_.load(std::memory_order_relaxed)) return;
+  try {
+    if (number >= self.options_.end_step) {
+      self.awaited_step_ = INT64_MAX;
+      self.close_window(time_ns);
+    } else {
+      self.awaited_step_ = self.options_.end_step;
+      self.open_window(time_ns);
+    }
+  } catch (...) {
+    // Out of memory for a note of what CUPTI refused: the application goes on.
   }
 }
 
 void Session::start_writer() {
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   // The application's signals are the application's.
+  if (options_.window == WindowKind::kSignal) watch_signal(wake_fd_);
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -268,8 +301,7 @@ void Session::write() {
     write_rest();
   } catch (...) {
     // Out of memory: what is written stays, the application goes on.
-    record_nvtx(false);
-    if (has_cupti_) close_window();
+    close_window(monotonic_ns());
   }
   const std::lock_guard<std::mutex> lock(stopped_mutex_);
   is_stopped_ = true;
@@ -291,12 +323,13 @@ void Session::write_until_stopped() {
 }
 
 void Session::write_rest() {
+  close_window(monotonic_ns());
   if (has_cupti_) {
-    close_window();
     cupti_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     count_dropped();
+    // After a forced flush CUPTI holds none.
+    loss_.buffers_taken_over += pool_->out();
   }
-  record_nvtx(false);
   drain();
   ranges_->finish();
   const ClockPair now = read_clocks();
@@ -308,13 +341,18 @@ void Session::write_rest() {
 }
 
 void Session::drain() {
+  if (const int64_t end_ns = opening_end_ns_.exchange(0); end_ns != 0) {
+    tables_->overhead.append(opening_start_ns_, end_ns, kOverheadOfOpening, uint32_t{0},
+                             tables_->thread(opening_tid_));
+  }
   pool_->drain([this](const BufferPool::Full& full) { decoder_->decode(full.buffer, full.valid); });
   ranges_->drain();
 }
 
 void Session::tick(int64_t now) {
-  if (window_end_ns_ != 0 && now >= window_end_ns_) close_window();
-  if (was_window_closed_ && !are_ranges_finished_) {
+  if (options_.window == WindowKind::kSignal) heed_signals(now);
+  if (window_end_ns_ != 0 && now >= window_end_ns_) close_window(now);
+  if (window_.is_closed() && !are_ranges_finished_) {
     are_ranges_finished_ = true;
     ranges_->drain();
     ranges_->finish();
@@ -338,6 +376,13 @@ void Session::tick(int64_t now) {
   save_metadata();
 }
 
+// The first opens, the next one closes; any more mean nothing.
+void Session::heed_signals(int64_t now) {
+  const uint32_t seen = signals_seen();
+  if (seen >= 1) open_window(now);
+  if (seen >= 2) close_window(now);
+}
+
 // Reading the number resets it.
 void Session::count_dropped() {
   size_t dropped = 0;
@@ -347,7 +392,25 @@ void Session::count_dropped() {
   }
 }
 
+std::string Session::why_not_open() const {
+  switch (options_.window) {
+    case WindowKind::kAll:
+      return "";
+    case WindowKind::kProfiler:
+      return "its window never opened: the program did not call cudaProfilerStart";
+    case WindowKind::kSignal:
+      return "its window never opened: no SIGUSR2 arrived";
+    case WindowKind::kSteps:
+      return awaited_step_ == INT64_MAX
+                 ? "its window never opened: the first step was one behind it"
+                 : "its window never opened: no NVTX range named like `step " +
+                       std::to_string(options_.first_step) + "` began";
+  }
+  return "";
+}
+
 void Session::save_metadata() {
+  if (has_cupti_) metadata_.reason = window_.was_opened() ? "" : why_not_open();
   metadata_.records = decoder_ ? decoder_->records() : 0;
   metadata_.rows = tables_->rows_written();
   metadata_.stream_bytes = sink_->bytes();
@@ -370,7 +433,16 @@ void Session::after_fork_in_child() {
   // CUDA does not survive a fork, and our thread did not either. A child of a process without CUDA
   // may still become one with.
   self.is_forked_ = self.is_started_;
-  if (!self.is_started_ && !self.options_.is_profiler_window) record_nvtx(true);
+  if (self.is_started_) {
+    unwatch_signal();
+    return;
+  }
+  // Another thread may have held it.
+  new (&self.window_mutex_) std::mutex;
+  self.window_.forget();
+  self.awaited_step_ = self.options_.first_step;
+  if (self.options_.window == WindowKind::kSteps) watch_steps(on_step);
+  record_nvtx(true);
 }
 
 }  // namespace gapscope

@@ -14,8 +14,10 @@
 #include "metadata.h"
 #include "nvtx_ranges.h"
 #include "options.h"
+#include "overflow_buffers.h"
 #include "sink.h"
 #include "tables.h"
+#include "window.h"
 
 namespace gapscope {
 
@@ -35,8 +37,10 @@ class Session {
   bool make_directory();
   bool subscribe();
   void configure();
-  void open_window();
-  void close_window();
+  void open_window(int64_t at_ns);
+  void close_window(int64_t at_ns);
+  void enable_kinds();
+  std::string why_not_open() const;
   void start_writer();
   void check(const char* function, CUptiResult result);
 
@@ -44,6 +48,7 @@ class Session {
   static void on_request(uint8_t** buffer, size_t* size, size_t* most_records);
   static void on_complete(CUcontext, uint32_t, uint8_t* buffer, size_t size, size_t valid);
   static void on_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void* data);
+  static void on_step(int64_t number, int64_t time_ns);
   static void at_exit();
   static void after_fork_in_child();
 
@@ -53,6 +58,7 @@ class Session {
   void write_rest();
   void drain();
   void tick(int64_t now);
+  void heed_signals(int64_t now);
   void count_dropped();
   void save_metadata();
   void wake();
@@ -64,6 +70,7 @@ class Session {
   Loss loss_;
   CuptiErrors errors_;
   std::unique_ptr<BufferPool> pool_;
+  OverflowBuffers overflow_;
   std::unique_ptr<Sink> sink_;
   std::unique_ptr<Tables> tables_;
   std::unique_ptr<Decoder> decoder_;
@@ -75,10 +82,15 @@ class Session {
   int64_t next_flush_ns_ = 0;
   int64_t next_metadata_ns_ = 0;
   int wake_fd_ = -1;
+  // Written by the thread that opens the window, the end last; the writer makes a row of it.
+  int64_t opening_start_ns_ = 0;
+  uint32_t opening_tid_ = 0;
+  std::atomic<int64_t> opening_end_ns_{0};
   std::mutex window_mutex_;
-  bool is_window_open_ = false;
+  Window window_;
   std::atomic<int64_t> window_end_ns_{0};
-  std::atomic<bool> was_window_closed_{false};
+  // The next step that opens or closes the window; later ones of other threads are not for it.
+  std::atomic<int64_t> awaited_step_{0};
   bool are_ranges_finished_ = false;
   std::atomic<bool> is_forked_{false};
   std::atomic<bool> is_stopping_{false};

@@ -1,5 +1,7 @@
 #include "tables.h"
 
+#include "utf8.h"
+
 namespace gapscope {
 namespace {
 
@@ -84,7 +86,8 @@ uint32_t Tables::name(std::string_view text) {
   if (name_.full()) return 0;
   bool is_new;
   const uint32_t id = names_.id(text, &is_new);
-  if (is_new) name_.append(id, text);
+  // Rather a wrong letter than a stream that no reader takes.
+  if (is_new) name_.append(id, std::string_view(to_utf8(text)));
   return id;
 }
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -42,6 +43,10 @@ struct State {
   size_t size = 0, used = 0, dropped = 0;
   uint32_t correlation = 0;
   bool is_thread_system = false;
+  uint32_t device = 0;
+  // Sync id of an event's latest record.
+  std::map<uint32_t, uint64_t> recorded;
+  uint64_t sync_ids = 1000;
 };
 
 State& state() {
@@ -264,10 +269,12 @@ EXPORT CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType type) {
 
 #if FAKE_VERSION >= 24
 EXPORT CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId id, uint8_t is_on) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
   if (is_on == 0) state().quiet_runtime.insert(id);
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId id, uint8_t is_on) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
   if (is_on == 0) state().quiet_driver.insert(id);
   return CUPTI_SUCCESS;
 }
@@ -286,8 +293,8 @@ EXPORT uint32_t fake_launch(const char* kernel, uint32_t stream, uint64_t ns) {
   auto record_of = blank<CUpti_ActivityKernel10>(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
   record_of.start = end;
   record_of.end = end + ns;
-  record_of.deviceId = 0;
-  record_of.contextId = 1;
+  record_of.deviceId = s.device;
+  record_of.contextId = s.device + 1;
   record_of.streamId = stream;
   record_of.gridX = 70000;
   record_of.gridY = record_of.gridZ = 2;
@@ -300,11 +307,53 @@ EXPORT uint32_t fake_launch(const char* kernel, uint32_t stream, uint64_t ns) {
   return correlation;
 }
 
+EXPORT void fake_use_device(uint32_t number) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  state().device = number;
+  auto device = blank<CUpti_ActivityDevice5>(CUPTI_ACTIVITY_KIND_DEVICE);
+  device.id = number;
+  device.uuid.bytes[15] = static_cast<char>(number);
+  device.name = "Fake H200";
+  record(device);
+  auto context = blank<CUpti_ActivityContext3>(CUPTI_ACTIVITY_KIND_CONTEXT);
+  context.contextId = number + 1;
+  context.deviceId = number;
+  context.nullStreamId = 7;
+  record(context);
+}
+
 EXPORT void fake_kernel_without_time() {
   const std::lock_guard<std::mutex> lock(state().mutex);
   auto kernel = blank<CUpti_ActivityKernel10>(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
   kernel.name = "lost";
   record(kernel);
+}
+
+EXPORT void fake_record(uint32_t event, uint32_t stream) {
+  State& s = state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  auto made = blank<CUpti_ActivityCudaEvent2>(CUPTI_ACTIVITY_KIND_CUDA_EVENT);
+  made.contextId = 1;
+  made.streamId = stream;
+  made.eventId = event;
+  made.cudaEventSyncId = s.recorded[event] = ++s.sync_ids;
+  made.correlationId = ++s.correlation;
+  record(made);
+}
+
+EXPORT void fake_wait(uint32_t event, uint32_t stream) {
+  State& s = state();
+  const uint64_t at = now();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  auto wait = blank<CUpti_ActivitySynchronization2>(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+  wait.type = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT;
+  wait.start = wait.end = at;
+  wait.contextId = 1;
+  wait.streamId = stream;
+  wait.cudaEventId = event;
+  wait.cudaEventSyncId = s.recorded[event];
+  wait.correlationId = ++s.correlation;
+  record(wait);
 }
 
 EXPORT void fake_one_of_each() {
@@ -418,6 +467,11 @@ EXPORT void fake_one_of_each() {
   record(external);
   call(CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, at, at + 10,
        ++s.correlation, 700);
+}
+
+EXPORT int fake_is_recording() {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  return state().kinds.count(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) != 0;
 }
 
 EXPORT void fake_profiler(int is_start) {

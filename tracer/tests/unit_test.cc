@@ -8,7 +8,10 @@
 #include "buffer_pool.h"
 #include "nvtx_ranges.h"
 #include "sink.h"
+#include "step_name.h"
 #include "tables.h"
+#include "utf8.h"
+#include "window.h"
 
 #define CHECK(condition)                                                      \
   do {                                                                        \
@@ -34,6 +37,32 @@ void labels_are_split() {
   CHECK(split_label("x, op_id = 1234567890123456789").op_id == kNoNumber);
 }
 
+void steps_are_recognized() {
+  struct {
+    const char* name;
+    int64_t number;
+  } const cases[] = {{"step 7", 7},          {"ProfilerStep#12", 12}, {"Iteration: 3", 3},
+                     {"iter_0", 0},          {"STEP5", 5},            {"train step 4", 4},
+                     {"training_iter#9", 9}, {"global_step = 8", 8},  {"Train Global Step 2", 2},
+                     {"step", -1},           {"7", -1},               {"", -1},
+                     {"step 7 ", -1},        {"my step 7", -1},       {"footstep 7", -1},
+                     {"profilerstep#1", -1}, {"trainer step 1", -1},  {"layer 3", -1},
+                     {" step 1", -1},        {"step 1234567890123456789", -1}};
+  for (const auto& one : cases) CHECK(step_number(one.name) == one.number);
+}
+
+void windows_open_once() {
+  Window window;
+  CHECK(!window.has(0, INT64_MAX));
+  CHECK(window.open(10) && !window.open(11) && window.is_open());
+  CHECK(window.has(5, 10) && window.has(10, 90) && !window.has(5, 9));
+  CHECK(window.close(20) && !window.close(30) && !window.open(40) && !window.is_open());
+  CHECK(window.has(20, INT64_MAX) && !window.has(21, INT64_MAX) && window.has(0, 90));
+  window.forget();
+  // Closed before it opened: never.
+  CHECK(window.close(5) && !window.open(6) && !window.has(0, INT64_MAX));
+}
+
 void names_come_before_rows() {
   MemorySink sink;
   Loss loss;
@@ -57,6 +86,26 @@ void names_come_before_rows() {
   CHECK(sink.rows("name").size() == 3);
   CHECK((sink.rows("call")[2] == std::vector<std::string>{"2", "0", "3", "700"}));
   CHECK((sink.rows("api")[0] == std::vector<std::string>{"4", "5", "6", "1", "0"}));
+}
+
+void text_becomes_utf8() {
+  for (const char* text : {"", "step 7", "l\u00e9ger", "\u4e09", "\U0001F600", "\U0010FFFF"}) {
+    CHECK(is_utf8(text) && to_utf8(text) == text);
+  }
+  const std::string mark = "\ufffd";
+  CHECK(to_utf8("l\xe9ger") == "l" + mark + "ger");
+  // Cut within a character, too long a form of `/`, half a surrogate pair, beyond the last one.
+  CHECK(to_utf8("a\xe4\xb8") == "a" + mark + mark);
+  CHECK(to_utf8("\xc0\xaf") == mark + mark);
+  CHECK(to_utf8("\xed\xa0\x80") == mark + mark + mark);
+  CHECK(to_utf8("\xf4\x90\x80\x80!") == mark + mark + mark + mark + "!");
+  MemorySink sink;
+  Loss loss;
+  Tables tables(sink, loss);
+  CHECK(tables.name("l\xe9ger") == 1 && tables.name("l\xe9ger") == 1);
+  tables.clock.append(int64_t{0}, int64_t{0}, int64_t{0});
+  tables.flush_all();
+  CHECK(sink.rows("name")[0][1] == "l" + mark + "ger");
 }
 
 void forgotten_names_get_new_ids() {
@@ -90,9 +139,11 @@ void buffers_come_and_go() {
   uint8_t* one = pool.take();
   uint8_t* two = pool.take();
   CHECK(one != nullptr && two != nullptr && pool.take() == nullptr);
+  CHECK(pool.out() == 2);
   CHECK(pool.owns(one) && !pool.owns(reinterpret_cast<uint8_t*>(&pool)));
   pool.complete(one, 10);
   pool.complete(two, 20);
+  CHECK(pool.out() == 0);
   std::vector<size_t> valid;
   CHECK(pool.drain([&](const BufferPool::Full& full) { valid.push_back(full.valid); }) == 2);
   CHECK(valid == (std::vector<size_t>{10, 20}));
@@ -134,7 +185,10 @@ void buffers_are_shared_without_loss() {
 
 int main() {
   gapscope::labels_are_split();
+  gapscope::steps_are_recognized();
+  gapscope::windows_open_once();
   gapscope::names_come_before_rows();
+  gapscope::text_becomes_utf8();
   gapscope::forgotten_names_get_new_ids();
   gapscope::batches_are_cut();
   gapscope::buffers_come_and_go();
