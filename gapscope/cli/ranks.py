@@ -103,7 +103,7 @@ def _text(answer: dict[str, Any], listed: pl.DataFrame, *, everyone: bool) -> st
         "",
         _part_table(answer["parts"]),
         "",
-        *(output.wrapped(f"{part['part']}: ", part["says"]) for part in answer["parts"]),
+        *map(_part_words, answer["parts"]),
     ]
     if detected:
         lines.append(
@@ -122,6 +122,11 @@ def _text(answer: dict[str, Any], listed: pl.DataFrame, *, everyone: bool) -> st
     else:
         lines += ["", f"`gapscope ranks {answer['run']} --all` lists {listed.height:,} ranks."]
     return "\n".join(lines)
+
+
+def _part_words(part: dict[str, Any]) -> str:
+    program = f" A step is {part['program']}." if part["program"] else ""
+    return output.wrapped(f"{part['part']}: ", part["says"] + program)
 
 
 def _part_table(rows: list[dict[str, Any]]) -> str:

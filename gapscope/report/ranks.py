@@ -80,7 +80,7 @@ def _arrivals(facts: Facts, clocks: list[Row]) -> list[Statement]:
         Statement(
             f"Of {plural(total, 'matched collective')}, {clear:,} have a last rank beyond the "
             f"clock residual of {value(residual, 'ns')}: rank {top['rank']} most often, in "
-            f"{top['clear_last_count']:,}.",
+            f"{top['clear_last_count']:,}; how often is not how much.",
             "arrivals",
         )
     ]

@@ -15,7 +15,7 @@ RANKS = "FROM v1.rank_survey ORDER BY rank"
 
 PARTS = """\
 SELECT
-    s.*, p.ranks,
+    s.*, p.ranks, g.program,
     coalesce(w.start_skew_windows, 0) AS start_skew_windows,
     coalesce(w.late_end_windows, 0) AS late_end_windows
 FROM v1.part_straggler AS s
@@ -24,6 +24,14 @@ INNER JOIN (
     FROM v1.rank_part
     GROUP BY part
 ) AS p ON s.part = p.part
+LEFT JOIN (
+    SELECT
+        rank,
+        string_agg(measure || ' ' || count_per_step, ', ' ORDER BY count_per_step, measure)
+            AS program
+    FROM v1.rank_signature
+    GROUP BY rank
+) AS g ON p.lowest_rank = g.rank
 LEFT JOIN (
     SELECT
         r.part,
@@ -135,7 +143,7 @@ def straggler(part: Row) -> str:
             f"that holds up the others, most often {held}, by {amount}, which chance does with p "
             f"{chance}; {part['needed_steps']} such steps are needed to tell."
         )
-    return f"Not resolved: {part['reason']}."
+    return f"Not resolved: {part['detail']}."
 
 
 def skewed(part: Row) -> str:

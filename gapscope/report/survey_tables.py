@@ -131,6 +131,7 @@ def _parts(rows: list[Row]) -> Table:
             Column("slowest_rank", "slowest", "id"),
             Column("slowest_ns", "its step", "ns"),
             Column("spread_ns", "spread", "ns"),
+            Column("program", "a step is"),
         ),
     )
 

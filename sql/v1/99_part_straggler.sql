@@ -17,7 +17,7 @@
 --   top_held_ns      BIGINT  ns By so much, median over these steps.
 --   p_value          DOUBLE  -  Chance that some rank is the laggard of top_count of laggard_steps or more if each rank is equally likely: binomial, times the ranks.
 --   verdict          VARCHAR -  repeated (p_value below 0.05), rotating, none, or not resolved.
---   reason           VARCHAR -  Why it is not resolved; NULL otherwise.
+--   detail           VARCHAR -  Why it is not resolved; NULL otherwise.
 --   fastest_rank     BIGINT  -  Rank of the shortest median step.
 --   fastest_ns       BIGINT  ns That step.
 --   slowest_rank     BIGINT  -  Rank of the longest median step.
@@ -128,7 +128,7 @@ judged AS (
             WHEN NOT g.is_comparable THEN 'no matched collective of ranks whose clocks can be compared'
             WHEN g.laggard_steps = 0 AND g.resolved_count = 0 THEN 'what is seen lies within the clock residual'
             WHEN g.laggard_steps > 0 AND g.laggard_steps < g.needed_steps THEN 'too few steps with a laggard'
-        END AS reason
+        END AS detail
     FROM gathered AS g
     LEFT JOIN tail AS t ON g.part = t.part
 )
@@ -146,12 +146,12 @@ SELECT
     j.top_held_ns,
     j.p_value,
     CASE
-        WHEN j.reason IS NOT NULL THEN 'not resolved'
+        WHEN j.detail IS NOT NULL THEN 'not resolved'
         WHEN j.laggard_steps = 0 THEN 'none'
         WHEN j.p_value < 0.05 THEN 'repeated'
         ELSE 'rotating'
     END AS verdict,
-    j.reason,
+    j.detail,
     e.fastest_rank,
     e.fastest_ns,
     e.slowest_rank,
