@@ -120,9 +120,10 @@ def run_ingest(
     from gapscope.ingest import pipeline
     from gapscope.model.configuration import check_declaration
 
-    declared = configuration_file.read(config).get("fsdp2")
-    if declared is not None:
-        check_declaration(declared, str(config or configuration_file.DEFAULT))
+    declared = configuration_file.read(config)
+    named = str(config or configuration_file.DEFAULT)
+    check_declaration(declared.get("fsdp2", {}), named)
+    configuration_file.check_parts(declared.get("parts", {}), named)
     with progress.bar(quiet=quiet, no_progress=no_progress) as update:
         result = pipeline.ingest(
             sources,
@@ -131,7 +132,8 @@ def run_ingest(
             steps=steps,
             rank_from_name=rank_from_name,
             ranks=ranks,
-            declared_fsdp2=declared,
+            declared_fsdp2=declared.get("fsdp2"),
+            declared_parts=declared.get("parts"),
             workers=workers,
             memory_limit=memory_limit,
             progress=update,

@@ -85,3 +85,14 @@ def test_the_culprit_is_named_in_every_step(run):
     found = rows(run, query)
     assert len(found) == 6
     assert {rank for _, rank in found} == {1}
+
+
+def test_the_rank_that_slept_is_the_straggler(run):
+    """The six steps that count are just enough to tell: by chance it happens with 2 / 2^6."""
+    query = "SELECT verdict, top_rank, top_count, laggard_steps, p_value FROM v1.part_straggler"
+    assert rows(run, query) == [("repeated", 1, 6, 6, pytest.approx(2 / 2**6))]
+    held = rows(run, "SELECT held_ns FROM v1.step_laggard")
+    assert all(0.95 * SLEEP_NS < one < 1.15 * SLEEP_NS for (one,) in held), held
+    # Alone they are on the link, so what they reach is that of NVLink.
+    query = "SELECT bool_and(bus_gb_s BETWEEN 150 AND 300) FROM v1.collective_bandwidth"
+    assert rows(run, query) == [(True,)]
