@@ -57,6 +57,7 @@ _HOW = {
 # One query a view or table that answers what it is there for.
 EXAMPLES = {
     "kernel_rule": "FROM kernel_rule ORDER BY priority",
+    "element_size": "FROM element_size WHERE element_bytes = 2",
     "name_class": "FROM name_class WHERE rule_id = 'unmatched' ORDER BY name",
     "call_range": "SELECT rank, count(*) AS ranges FROM call_range GROUP BY rank",
     "range_segment": "FROM range_segment WHERE layer = 'annotation' ORDER BY rank, tid, at_ns",
@@ -155,6 +156,19 @@ EXAMPLES = {
     "binding_chain": "SELECT node, rule, length_ns FROM binding_chain WHERE step_id = 1 "
     "ORDER BY chain_position",
     "arrival_summary": "FROM arrival_summary ORDER BY wait_ns DESC",
+    "collective_bandwidth": "SELECT type, bytes, bus_gb_s FROM collective_bandwidth "
+    "ORDER BY type, bytes",
+    "step_number": "SELECT step_number, count(*) AS ranks FROM step_number GROUP BY ALL "
+    "ORDER BY ALL",
+    "rank_lateness": "FROM rank_lateness ORDER BY held_ns DESC LIMIT 10",
+    "rank_signature": "FROM rank_signature ORDER BY rank, measure",
+    "rank_part": "SELECT part, source, count(*) AS ranks FROM rank_part GROUP BY ALL ORDER BY ALL",
+    "window_skew": "FROM window_skew WHERE skew <> 'none' ORDER BY rank, step_id",
+    "step_laggard": "FROM step_laggard WHERE laggard_rank IS NOT NULL ORDER BY step_number",
+    "part_straggler": "SELECT part, verdict, top_rank, top_count, laggard_steps, p_value "
+    "FROM part_straggler",
+    "rank_survey": "FROM rank_survey ORDER BY step_ns DESC",
+    "representative_rank": "FROM representative_rank",
     "run_option": "FROM run_option",
     "audit_result": "FROM audit_result WHERE failed_count > 0",
     "ingest_note": "FROM ingest_note",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from gapscope.errors import GapscopeError
 
 DEFAULT = Path("gapscope.toml")
-TABLES = ("fsdp2",)
+TABLES = ("fsdp2", "parts")
+_RANKS = re.compile(r"\s*(\d{1,10})\s*(?:-\s*(\d{1,10})\s*)?")
 
 
 def read(path: Path | None) -> dict[str, dict[str, Any]]:
@@ -42,3 +44,29 @@ def read(path: Path | None) -> dict[str, dict[str, Any]]:
                 "bad-config", f"`{path}`: unknown `{name}`", f"known tables: {', '.join(TABLES)}"
             )
     return found
+
+
+def check_parts(table: dict[str, Any], source: str) -> None:
+    """Refuse a `[parts]` table whose values are no ranks, or that puts one rank into two parts.
+
+    Raises GapscopeError `bad-config`.
+    """
+    taken: list[tuple[int, int, str]] = []
+    for part, ranks in table.items():
+        for piece in str(ranks).split(","):
+            match = _RANKS.fullmatch(piece)
+            first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+            if not isinstance(ranks, str) or last < first:
+                raise GapscopeError(
+                    "bad-config",
+                    f"`{source}`: [parts] `{part}` is {ranks!r}",
+                    'it must name ranks, like "0-3,8"',
+                )
+            for low, high, other in taken:
+                if first <= high and low <= last:
+                    raise GapscopeError(
+                        "bad-config",
+                        f"`{source}`: [parts] rank {max(first, low)} is in `{other}` and `{part}`",
+                        "a rank belongs to one part",
+                    )
+            taken.append((first, last, part))

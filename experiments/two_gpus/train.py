@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -168,7 +169,9 @@ def main() -> None:
     with recording(given, rank) as profiler:
         during = steps(LAST - FIRST - 1, profiler)
     line = {"name": given.name, "rank": rank, "before_ms": before, "during_ms": during}
-    print(json.dumps(line), flush=True)
+    # One write: ranks share the output.
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
     dist.barrier()
     dist.destroy_process_group()
 

@@ -147,9 +147,10 @@ def run_ingest(
     from gapscope.remote import check_target as check_remote
     from gapscope.remote import upload, url_of
 
-    declared = configuration_file.read(config).get("fsdp2")
-    if declared is not None:
-        check_declaration(declared, str(config or configuration_file.DEFAULT))
+    declared = configuration_file.read(config)
+    named = str(config or configuration_file.DEFAULT)
+    check_declaration(declared.get("fsdp2", {}), named)
+    configuration_file.check_parts(declared.get("parts", {}), named)
     url = url_of(out)
     if url is not None:
         check_remote(url, force=force)
@@ -162,7 +163,8 @@ def run_ingest(
             steps=steps,
             rank_from_name=rank_from_name,
             ranks=ranks,
-            declared_fsdp2=declared,
+            declared_fsdp2=declared.get("fsdp2"),
+            declared_parts=declared.get("parts"),
             workers=workers,
             cluster=cluster,
             memory_limit=memory_limit,

@@ -89,6 +89,7 @@ def ingest(
     rank_from_name: bool = False,
     ranks: dict[str, int] | None = None,
     declared_fsdp2: dict[str, Any] | None = None,
+    declared_parts: dict[str, str] | None = None,
     workers: int | None = None,
     cluster: str | None = None,
     fresh: bool = False,
@@ -99,7 +100,8 @@ def ingest(
 
     Nothing appears at `out` until everything is written: the work is done in a temporary
     directory beside it and renamed once. Inputs are only read. `steps` is a regular expression
-    that a step range must match whole; `declared_fsdp2` is the `[fsdp2]` table of `gapscope.toml`.
+    that a step range must match whole; `declared_fsdp2` and `declared_parts`
+    are the tables `[fsdp2]` and `[parts]` of `gapscope.toml`.
     `cluster` is the address of a Dask scheduler whose workers read and derive. What an ingest of
     the same `out` had finished when it was killed or terminated is taken over, unless `fresh`.
     Raises GapscopeError; leaves nothing behind when it does.
@@ -126,6 +128,7 @@ def ingest(
             force=force,
             steps=steps,
             declared_fsdp2=declared_fsdp2,
+            declared_parts=declared_parts,
             crew=crew,
             memory_limit=memory_limit,
             progress=progress,
@@ -140,6 +143,7 @@ def make_run(
     force: bool,
     steps: str | None = None,
     declared_fsdp2: dict[str, Any] | None = None,
+    declared_parts: dict[str, str] | None = None,
     crew: Crew,
     memory_limit: str | None = None,
     progress: Progress | None = None,
@@ -165,6 +169,8 @@ def make_run(
             options = {} if steps is None else {"steps": steps}
             if declared_fsdp2:
                 options["fsdp2"] = json.dumps(declared_fsdp2, sort_keys=True)
+            if declared_parts:
+                options["parts"] = json.dumps(declared_parts)
             audits = _derive_all(gathered, work, options, crew, memory_limit, progress)
             defined.result()
             cores = os.cpu_count() or 1

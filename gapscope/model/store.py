@@ -13,15 +13,17 @@ if TYPE_CHECKING:
 # What the launching thread did while nothing was issued: the kind of call that took most of it.
 _LAUNCH_CAUSE = """
 CREATE TEMP TABLE launch_cause AS
-WITH piece AS (
-    SELECT DISTINCT
-        p.cause_rank AS rank, p.cause_start_ns, p.cause_end_ns, o.launch_tid AS tid
+WITH node_thread AS (
+    SELECT DISTINCT u.rank, u.step_id, u.node_id, o.launch_tid AS tid
+    FROM v1.op_unit AS u INNER JOIN v1.device_op AS o ON u.rank = o.rank AND u.op_id = o.op_id
+),
+piece AS (
+    SELECT DISTINCT p.cause_rank AS rank, p.cause_start_ns, p.cause_end_ns, t.tid
     FROM v1.gap_piece AS p
     INNER JOIN v1.op_unit AS w ON p.rank = w.rank AND p.op_id = w.op_id
-    -- The op of the same node on the rank where the cause lies launched late there.
-    INNER JOIN v1.op_unit AS u
-        ON p.cause_rank = u.rank AND w.step_id = u.step_id AND w.node_id = u.node_id
-    INNER JOIN v1.device_op AS o ON u.rank = o.rank AND u.op_id = o.op_id
+    -- The same node on the rank where the cause lies was launched late there.
+    INNER JOIN node_thread AS t
+        ON p.cause_rank = t.rank AND w.step_id = t.step_id AND w.node_id = t.node_id
     WHERE p.gap_class = 'R1'
 ),
 named AS (
@@ -36,16 +38,49 @@ named AS (
         END AS activity
     FROM v1.name AS n
 ),
+-- Time inside calls up to t is the sum of (t - start) of those begun less that of (t - end) of
+-- those ended: running counts and sums tell it at any moment, however calls nest. Pairs of calls
+-- and pieces would be too many.
+event AS (
+    SELECT
+        a.rank, a.tid, n.activity, e.at_ns, e.sign,
+        e.at_ns - min(e.at_ns) OVER (PARTITION BY a.rank) AS since_ns
+    FROM v1.api_call AS a
+    INNER JOIN named AS n ON a.rank = n.rank AND a.name_id = n.name_id
+    INNER JOIN (SELECT DISTINCT rank, tid FROM piece) AS t ON a.rank = t.rank AND a.tid = t.tid
+    CROSS JOIN unnest([
+        {'at_ns': a.start_ns, 'sign': 1}, {'at_ns': a.end_ns, 'sign': -1}
+    ]) AS u (e)
+    WHERE a.end_ns > a.start_ns
+),
+running AS (
+    SELECT
+        rank, tid, activity, at_ns, at_ns - since_ns AS base_ns,
+        sum(sign) OVER so_far AS open_count,
+        sum(sign * since_ns) OVER so_far AS open_sum_ns
+    FROM event
+    WINDOW so_far AS (
+        PARTITION BY rank, tid, activity ORDER BY at_ns
+        RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    )
+),
+boundary AS (
+    SELECT p.rank, p.tid, k.activity, p.cause_start_ns, p.cause_end_ns, m.at_ns, m.sign
+    FROM piece AS p
+    CROSS JOIN (SELECT DISTINCT activity FROM named) AS k
+    CROSS JOIN unnest([
+        {'at_ns': p.cause_end_ns, 'sign': 1}, {'at_ns': p.cause_start_ns, 'sign': -1}
+    ]) AS u (m)
+),
 inside AS (
     SELECT
-        p.rank, p.cause_start_ns, p.cause_end_ns, n.activity,
-        sum(least(a.end_ns, p.cause_end_ns) - greatest(a.start_ns, p.cause_start_ns)) AS busy_ns
-    FROM piece AS p
-    INNER JOIN v1.api_call AS a
-        ON p.rank = a.rank AND p.tid = a.tid
-        AND a.start_ns < p.cause_end_ns AND a.end_ns > p.cause_start_ns
-    INNER JOIN named AS n ON a.rank = n.rank AND a.name_id = n.name_id
-    GROUP BY p.rank, p.cause_start_ns, p.cause_end_ns, n.activity
+        b.rank, b.cause_start_ns, b.cause_end_ns, b.activity,
+        sum(b.sign * (r.open_count * (b.at_ns - r.base_ns) - r.open_sum_ns)) AS busy_ns
+    FROM boundary AS b
+    ASOF INNER JOIN running AS r
+        ON b.rank = r.rank AND b.tid = r.tid AND b.activity = r.activity AND b.at_ns >= r.at_ns
+    GROUP BY b.rank, b.cause_start_ns, b.cause_end_ns, b.activity
+    HAVING busy_ns > 0
 )
 SELECT
     p.rank, p.cause_start_ns, p.cause_end_ns,

@@ -21,6 +21,9 @@ _LANE = 24
 _PLOT = _WIDTH - _GUTTER - 8
 # Boxes are placed in whole steps of this part of a unit.
 _FINE = 100
+# Above so many cells a heat map is drawn in shades.
+_MANY_CELLS = 600
+_SHADES = 20
 # Width of a letter of 11 pixels, to know what a box has room for.
 _LETTER = 6.2
 
@@ -134,12 +137,14 @@ def bar_svg(bar: Bar, figure: Waterfall) -> str:
 
 
 def heat_svg(figure: HeatMap) -> str:
-    """A grid of cells; opacity is the share, from zero to the largest."""
+    """A grid of cells; opacity is the share, from zero to the largest.
+
+    Many cells are drawn as one path a shade: a tenth of the bytes, and no text to point at.
+    """
     columns = max(len(figure.steps), 1)
     lane = 24 if len(figure.ranks) <= 16 else 12
     width = min(_PLOT / columns, 90)
     height = lane * len(figure.ranks) + 24
-    top = figure.high or 1.0
     parts = [
         (
             f'<svg class="heat" viewBox="0 0 {_WIDTH} {height}" role="img" '
@@ -147,20 +152,13 @@ def heat_svg(figure: HeatMap) -> str:
             f'<title id="{figure.id}-t">{escape(figure.caption)}</title>'
         )
     ]
-    for index, rank in enumerate(figure.ranks):
-        y = index * lane
-        parts.append(
-            f'<text x="{_GUTTER - 8}" y="{y + lane / 2 + 4:g}" text-anchor="end">rank {rank}</text>'
-        )
-        for column, share in enumerate(figure.values[index]):
-            if share is None:
-                continue
-            x = _GUTTER + column * width
-            parts.append(
-                f'<rect x="{x:.1f}" y="{y + 1}" width="{width - 1:.1f}" height="{lane - 2}" '
-                f'fill-opacity="{max(share / top, 0.02):.2f}"><title>rank {rank}, step '
-                f"{figure.steps[column]}: {value(share, 'share')}</title></rect>"
-            )
+    parts += [
+        f'<text x="{_GUTTER - 8}" y="{index * lane + lane / 2 + 4:g}" text-anchor="end">'
+        f"{escape(label)}</text>"
+        for index, label in enumerate(rank_labels(figure))
+    ]
+    many = len(figure.ranks) * columns > _MANY_CELLS
+    parts += _shades(figure, lane, width) if many else _cells(figure, lane, width)
     every = max(1, round(columns / 12))
     for column in range(0, columns, every):
         x = _GUTTER + (column + 0.5) * width
@@ -169,6 +167,46 @@ def heat_svg(figure: HeatMap) -> str:
         )
     parts.append(f'<text x="{_GUTTER - 8}" y="{height - 6}" text-anchor="end">step</text></svg>')
     return "".join(parts)
+
+
+def rank_labels(figure: HeatMap) -> tuple[str, ...]:
+    """What stands before each row."""
+    return figure.rank_labels or tuple(f"rank {rank}" for rank in figure.ranks)
+
+
+def step_labels(figure: HeatMap) -> tuple[str, ...]:
+    """What each column is called."""
+    return figure.step_labels or tuple(f"step {step}" for step in figure.steps)
+
+
+def _cells(figure: HeatMap, lane: int, width: float) -> list[str]:
+    top = figure.high or 1.0
+    columns = step_labels(figure)
+    return [
+        f'<rect x="{_GUTTER + column * width:.1f}" y="{index * lane + 1}" '
+        f'width="{width - 1:.1f}" height="{lane - 2}" '
+        f'fill-opacity="{max(share / top, 0.02):.2f}"><title>{escape(label)}, '
+        f"{escape(columns[column])}: {value(share, 'share')}</title></rect>"
+        for index, label in enumerate(rank_labels(figure))
+        for column, share in enumerate(figure.values[index])
+        if share is not None
+    ]
+
+
+def _shades(figure: HeatMap, lane: int, width: float) -> list[str]:
+    top = figure.high or 1.0
+    shades: dict[int, list[str]] = {}
+    for index, row in enumerate(figure.values):
+        for column, share in enumerate(row):
+            if share is not None:
+                shade = max(1, round(_SHADES * share / top))
+                place = f"M{column} {index * lane + 1}h1v{lane - 2}h-1z"
+                shades.setdefault(shade, []).append(place)
+    return [
+        f'<path transform="translate({_GUTTER} 0)scale({width:.4g} 1)" '
+        f'fill-opacity="{shade / _SHADES:.2f}" d="{"".join(places)}"/>'
+        for shade, places in sorted(shades.items())
+    ]
 
 
 def chart(figure: Figure) -> dict[str, Any]:
@@ -196,9 +234,12 @@ def chart(figure: Figure) -> dict[str, Any]:
         return {
             "id": figure.id,
             "kind": "heat",
-            "ranks": figure.ranks,
-            "steps": figure.steps,
-            "values": figure.values,
+            "rows": rank_labels(figure),
+            "columns": step_labels(figure),
+            "values": [
+                [None if share is None else round(share, 4) for share in row]
+                for row in figure.values
+            ],
             "high": figure.high,
             "color": palette()["compute"].color,
         }

@@ -181,6 +181,36 @@ CLAIMS: dict[str, Claim] = {
             "Delay one rank by a known time: it must come last.",
         ),
         Claim(
+            "lateness",
+            "How late a rank came to collectives, and how much of that others waited with nothing "
+            "to compute.",
+            Status.MEASURED,
+            "`v1.rank_lateness`: unions over matched collectives, beyond three clock residuals.",
+            "Delay one rank by a known time before each step: it must hold up the others by it.",
+        ),
+        Claim(
+            "straggler",
+            "Whether one rank holds up its part again and again, or chance spreads it.",
+            Status.INFERRED,
+            "`v1.step_laggard`, `v1.part_straggler`: who holds up more than three residuals and "
+            "2 % of the step, and a binomial test over these steps.",
+            "Capture more steps, or delay ranks by turns: the verdict must become rotating.",
+        ),
+        Claim(
+            "parts",
+            "Which ranks run the same program and may be compared.",
+            Status.INFERRED,
+            "`v1.rank_part`: declared, else by types and counts of collectives and of device ops.",
+            "Declare the parts in `[parts]` of gapscope.toml and ingest again.",
+        ),
+        Claim(
+            "bandwidth",
+            "What collectives of a size reached while nobody was waited for.",
+            Status.MEASURED,
+            "`v1.collective_bandwidth`: last aligned start to last aligned end.",
+            "Run nccl-tests with these sizes on the same ranks.",
+        ),
+        Claim(
             "no-bound",
             "How short the step could be at best is not said.",
             Status.UNVERIFIED,

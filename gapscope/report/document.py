@@ -146,7 +146,11 @@ class Gantt:
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """A share for each rank and step; `values[i][j]` belongs to `ranks[i]`, `steps[j]`."""
+    """A share of the step for each rank and step; `values[i][j]` belongs to `ranks[i]`, `steps[j]`.
+
+    Where ranks or steps are binned these name the first of each bin, and the labels all of it.
+    `measure` says what is drawn: maps of one run that stand beside each other differ in it.
+    """
 
     id: str
     title: str
@@ -159,6 +163,9 @@ class HeatMap:
     query: str
     claim: str
     notes: tuple[str, ...] = ()
+    measure: str = ""
+    rank_labels: tuple[str, ...] = ()
+    step_labels: tuple[str, ...] = ()
 
 
 Figure = Waterfall | Gantt | HeatMap

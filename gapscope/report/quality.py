@@ -12,6 +12,9 @@ from gapscope.units import plural
 if TYPE_CHECKING:
     from gapscope.report.facts import Facts, Row
 
+# So many ranks are told of, in their order.
+_SHOWN = 128
+
 _CHECKS = (
     Column("status", "status", "status"),
     Column("ranks", "rank", "text", "`run`: the capture as a whole"),
@@ -63,6 +66,7 @@ def section(facts: Facts) -> Section:
         )
         for ranks in facts.shared
     ]
+    shown = facts.ranks[:_SHOWN]
     return Section(
         id="quality",
         title="Capture quality",
@@ -82,10 +86,15 @@ def section(facts: Facts) -> Section:
                 "Captured ranks",
                 "One row a rank, as the source states it.",
                 "capture",
-                queries.RANKS,
-                facts.ranks,
+                queries.RANKS
+                if len(shown) == len(facts.ranks)
+                else f"{queries.RANKS}\nLIMIT {_SHOWN}",
+                shown,
                 _CAPTURED,
-                row_ids=tuple(f"captured-rank-{row['rank']}" for row in facts.ranks),
+                row_ids=tuple(f"captured-rank-{row['rank']}" for row in shown),
+                notes=()
+                if len(shown) == len(facts.ranks)
+                else (f"The first {_SHOWN} of {plural(len(facts.ranks), 'rank')}.",),
                 is_open=len(facts.ranks) <= 16,
             ),
             *_model(facts),

@@ -168,12 +168,6 @@ GROUP BY name
 ORDER BY volume_ns DESC, name
 LIMIT 40"""
 
-HEAT = """\
-SELECT rank, step_id, compute_absent_ns / step_ns AS absent_share
-FROM v1.step_budget
-WHERE projection = 'device' AND NOT is_boundary AND step_ns > 0
-ORDER BY rank, step_id"""
-
 
 @dataclass(frozen=True, slots=True)
 class Window:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapscope.report import gap_verdict, model_queries, queries
-from gapscope.report.document import Column, Figure, HeatMap, Quantity, Section, Statement, Table
+from gapscope.report import gap_verdict, heat, model_queries, queries, survey_tables
+from gapscope.report.document import Column, Quantity, Section, Statement, Table
 from gapscope.report.facts import quantity, table
 from gapscope.units import plural, value
 
 if TYPE_CHECKING:
     from gapscope.report.facts import Facts, Row
 
-HEAT_RANKS = 64
-HEAT_STEPS = 200
-
-# Coming last this many times as often as the others' mean is worth a look.
-_OFTEN = 1.25
+# So many ranks a table; the query without its LIMIT has all.
+_RANKS_SHOWN = 64
 
 NO_CLOCK = Statement(
     "No skew, no last arrival and no straggler: the clocks of these ranks cannot be compared, "
@@ -35,6 +32,8 @@ def section(facts: Facts, copies: list[Row]) -> Section:
     statements: list[Statement] = []
     if facts.focus is not None:
         statements += _spread(facts)
+        if _is_surveyed(facts):
+            statements += survey_tables.statements(facts)
         if not communication:
             statements.append(
                 Statement(
@@ -53,13 +52,19 @@ def section(facts: Facts, copies: list[Row]) -> Section:
         id="ranks",
         title="Rank and communication findings",
         statements=tuple(statements),
-        figures=_heat(facts),
+        figures=heat.maps(facts),
         tables=(
+            *(survey_tables.tables(facts) if _is_surveyed(facts) else ()),
             *_tables(facts, communication, collectives, copies),
             *(_across(facts, clocks) if clocks else ()),
         ),
         missing=missing,
     )
+
+
+def _is_surveyed(facts: Facts) -> bool:
+    """Whether there are ranks beside each other, with steps."""
+    return len(facts.ranks) > 1 and facts.projection == "device" and bool(facts.summary)
 
 
 def _arrivals(facts: Facts, clocks: list[Row]) -> list[Statement]:
@@ -74,13 +79,8 @@ def _arrivals(facts: Facts, clocks: list[Row]) -> list[Statement]:
     said = [
         Statement(
             f"Of {plural(total, 'matched collective')}, {clear:,} have a last rank beyond the "
-            f"clock residual of {value(residual, 'ns')}: rank {top['rank']} in "
-            f"{top['clear_last_count']:,}"
-            + (
-                "; that is its share, so nobody stands out."
-                if top["clear_last_count"] * len(rows) <= _OFTEN * max(clear, 1)
-                else "."
-            ),
+            f"clock residual of {value(residual, 'ns')}: rank {top['rank']} most often, in "
+            f"{top['clear_last_count']:,}; how often is not how much.",
             "arrivals",
         )
     ]
@@ -133,8 +133,8 @@ def _across(facts: Facts, clocks: list[Row]) -> list[Table]:
             "from those of the others (5th to 95th percentile). Below the residual a difference "
             "is not resolved.",
             "clock",
-            f"{model_queries.CLOCKS}\nLIMIT {HEAT_RANKS}",
-            clocks[:HEAT_RANKS],
+            f"{model_queries.CLOCKS}\nLIMIT {_RANKS_SHOWN}",
+            clocks[:_RANKS_SHOWN],
             (
                 Column("rank", "rank", "id"),
                 Column("method", "from"),
@@ -177,41 +177,6 @@ def _spread(facts: Facts) -> list[Statement]:
     return said
 
 
-def _heat(facts: Facts) -> tuple[Figure, ...]:
-    if facts.projection != "device" or len(facts.summary) < 2:
-        return ()
-    rows = facts.rows(queries.HEAT)
-    ranks = sorted({row["rank"] for row in rows})
-    steps = sorted({row["step_id"] for row in rows})
-    shown_ranks, shown_steps = tuple(ranks[:HEAT_RANKS]), tuple(steps[:HEAT_STEPS])
-    share = {(row["rank"], row["step_id"]): row["absent_share"] for row in rows}
-    drawn = [share[key] for key in sorted(share) if key[0] in shown_ranks and key[1] in shown_steps]
-    notes = ["Steps are matched by number; it is not known that ranks run them at one time."]
-    if len(ranks) > HEAT_RANKS or len(steps) > HEAT_STEPS:
-        notes.append(
-            f"The first {len(shown_ranks)} of {plural(len(ranks), 'rank')} and the first "
-            f"{len(shown_steps)} of {plural(len(steps), 'step')} are drawn."
-        )
-    return (
-        HeatMap(
-            id="rank-step",
-            title="Compute-absent share by rank and step",
-            caption=f"From {value(min(drawn), 'share')} to {value(max(drawn), 'share')} of a step "
-            "without compute. A row that stays dark is a rank, a column a step.",
-            ranks=shown_ranks,
-            steps=shown_steps,
-            values=tuple(
-                tuple(share.get((rank, step)) for step in shown_steps) for rank in shown_ranks
-            ),
-            low=min(drawn),
-            high=max(drawn),
-            query=queries.HEAT,
-            claim="ranks",
-            notes=tuple(notes),
-        ),
-    )
-
-
 def _rank_table(facts: Facts) -> Table:
     columns = (
         Column("rank", "rank", "id"),
@@ -233,13 +198,23 @@ def _rank_table(facts: Facts) -> Table:
             )
         ),
     )
+    summary, query = facts.summary, facts.summary_query
+    notes: tuple[str, ...] = ()
+    if len(summary) > _RANKS_SHOWN:
+        query = (
+            f"FROM ({query}\n)\nORDER BY rank = {facts.top['rank']} DESC, compute_absent_ns DESC, "
+            f"rank\nLIMIT {_RANKS_SHOWN}"
+        )
+        left = f"{_RANKS_SHOWN} of {plural(len(summary), 'rank')}, that of the verdict first"
+        notes = (f"{left}; `gapscope ranks --all` lists every one.",)
+        summary = facts.rows(query)
     rows: list[dict[str, int | Quantity]] = [
         {
             "rank": row["rank"],
             "median_step_id": row["median_step_id"],
             **{name: quantity(row, name) for name in _MEASURES},
         }
-        for row in facts.summary
+        for row in summary
     ]
     return table(
         "ranks-table",
@@ -247,10 +222,11 @@ def _rank_table(facts: Facts) -> Table:
         f"{facts.usual.capitalize()} of each rank (n, smallest to largest); longest without "
         "compute first.",
         "ranks",
-        facts.summary_query,
+        query,
         rows,
         columns,
-        row_ids=tuple(f"rank-{row['rank']}" for row in facts.summary),
+        row_ids=tuple(f"rank-{row['rank']}" for row in summary),
+        notes=notes,
     )
 
 

@@ -12,6 +12,11 @@
     if (!target) return;
     for (let node = target; node; node = node.parentElement) {
       if (node.tagName === "DETAILS") node.open = true;
+      const pick = node.dataset.pick && document.getElementById(node.dataset.pick);
+      if (pick && !pick.checked) {
+        pick.checked = true;
+        pick.dispatchEvent(new Event("change", { bubbles: true }));
+      }
     }
     for (const fold of target.querySelectorAll(":scope > details.fold")) fold.open = true;
     target.scrollIntoView();
@@ -124,16 +129,27 @@
 
   function heat(data) {
     const percent = (share) => (share === null ? "" : `${(100 * share).toFixed(1)} %`);
-    const words = data.values.map((row, i) => row.map((v, j) => `rank ${data.ranks[i]}, step ${data.steps[j]}: ${percent(v)}`));
+    const words = data.values.map((row, i) => row.map((v, j) => `${data.rows[i]}, ${data.columns[j]}: ${percent(v)}`));
     return {
-      height: Math.min(90 + 26 * data.ranks.length, 720),
+      height: Math.min(90 + 26 * data.rows.length, 720),
       traces: [{
-        type: "heatmap", z: data.values, x: data.steps.map((s) => `step ${s}`), y: data.ranks.map((r) => `rank ${r}`),
+        type: "heatmap", z: data.values, x: data.columns, y: data.rows,
         zmin: 0, zmax: data.high, xgap: 1, ygap: 1, hovertext: words, hoverinfo: "text",
-        colorscale: [[0, "rgba(0,114,178,.06)"], [1, data.color]], colorbar: { tickformat: ".0%", thickness: 12 },
+        colorscale: [[0, "rgba(0,114,178,.06)"], [1, data.color]], colorbar: { tickformat: data.high < 0.05 ? ".1%" : ".0%", thickness: 12 },
       }],
-      layout: layout({ margin: { l: 80, r: 10, t: 8, b: 40 }, yaxis: { autorange: "reversed", type: "category" }, xaxis: { type: "category" } }),
+      layout: layout({ margin: { l: 100, r: 10, t: 8, b: 40 }, yaxis: { autorange: "reversed", type: "category" }, xaxis: { type: "category" } }),
     };
+  }
+
+  // One of several figures is shown at a time, and a chart drawn while hidden would have no width.
+  function whenPicked(figure, draw) {
+    const choice = figure.closest(".choice");
+    if (!choice) return;
+    choice.addEventListener("change", function picked() {
+      if (!figure.clientWidth) return;
+      choice.removeEventListener("change", picked);
+      draw();
+    });
   }
 
   const makers = { waterfall, gantt, heat };
@@ -170,11 +186,13 @@
       if (!figure) continue;
       // A chart drawn inside a closed fold would have no width.
       if (fold && !fold.open) fold.addEventListener("toggle", () => draw(data, figure), { once: true });
+      else if (!figure.clientWidth) whenPicked(figure, () => draw(data, figure));
       else await draw(data, figure);
     }
     document.documentElement.dataset.charts = "ready";
   }
 
+  document.documentElement.dataset.scripted = "";
   for (const table of document.querySelectorAll("table.data")) sortable(table);
   addEventListener("hashchange", reveal);
   addEventListener("beforeprint", () => {

@@ -157,7 +157,8 @@ reasoned AS (
                 WHEN
                     p.step_id = 0
                     AND o.start_ns >= p.device_start_ns
-                    AND o.waited_ns > 0.02 * (p.device_end_ns - p.device_start_ns)
+                    -- No launch takes a millisecond by itself, however short the step is.
+                    AND o.waited_ns > greatest(1e6, 0.02 * (p.device_end_ns - p.device_start_ns))
                     THEN 'the first launch waits for what was before the capture'
             END,
             CASE WHEN p.step_id = 0 AND s.differs THEN 'first step differs between ranks by over 10 %' END

@@ -116,7 +116,7 @@ judged AS (
         b.ranks > 1 AND s.match_count >= 5 AND (
             b.has_several_hosts
             OR b.based_ranks < b.ranks
-            OR (abs(s.median_ns) > 1e6 AND abs(s.median_ns) > 5 * (s.p95_ns - s.p5_ns))
+            OR (abs(s.median_ns) > 5e5 AND abs(s.median_ns) > 5 * (s.p95_ns - s.p5_ns))
         ) AS needs_ends
     FROM based AS b
     LEFT JOIN spread AS s ON b.rank = s.rank

@@ -1,7 +1,7 @@
 -- view:       v1.collective_census
 -- purpose:    How many collectives of each type a rank ran per step, how much they moved, how long they took.
 -- grain:      rank, step_id, group_name, type
--- depends-on: v1.collective_op, v1.collective_instance
+-- depends-on: v1.collective_op, v1.collective_instance, v1.element_size
 -- materialise: no
 -- since:      1
 -- columns:
@@ -21,40 +21,7 @@
 --   CROSS JOIN (SELECT count(*) AS op_count FROM v1.collective_op) AS b
 --   WHERE a.census_count <> b.op_count
 CREATE OR REPLACE VIEW v1.collective_census AS
--- Names as c10d writes them, and as numpy does.
-WITH element_size (dtype, element_bytes) AS (
-    VALUES
-    ('bool', 1),
-    ('byte', 1),
-    ('uint8', 1),
-    ('char', 1),
-    ('int8', 1),
-    ('float8_e4m3fn', 1),
-    ('float8_e4m3fnuz', 1),
-    ('float8_e5m2', 1),
-    ('float8_e5m2fnuz', 1),
-    ('float8_e8m0fnu', 1),
-    ('short', 2),
-    ('int16', 2),
-    ('uint16', 2),
-    ('half', 2),
-    ('float16', 2),
-    ('bfloat16', 2),
-    ('int', 4),
-    ('int32', 4),
-    ('uint32', 4),
-    ('float', 4),
-    ('float32', 4),
-    ('long', 8),
-    ('int64', 8),
-    ('uint64', 8),
-    ('double', 8),
-    ('float64', 8),
-    ('complexfloat', 8),
-    ('complexdouble', 16)
-),
-
-member AS (
+WITH member AS (
     SELECT
         o.rank,
         o.step_id,
@@ -72,7 +39,7 @@ member AS (
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS busy_until_ns
     FROM v1.collective_op AS o
-    LEFT JOIN element_size AS e ON lower(o.dtype) = e.dtype
+    LEFT JOIN v1.element_size AS e ON lower(o.dtype) = e.dtype
     LEFT JOIN v1.collective_instance AS i ON o.rank = i.rank AND o.op_id = i.op_id
 )
 

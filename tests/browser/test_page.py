@@ -154,3 +154,28 @@ def test_page_with_a_bound_draws_the_chain_and_the_way_to_it(chromium: Any, tmp_
         assert page.evaluate("document.documentElement.scrollWidth") <= 1280
     finally:
         context.close()
+
+
+def test_heat_map_shows_the_measure_that_is_picked(visit: Visit) -> None:
+    opened = visit("#rank-step", viewport={"width": 1280, "height": 900})
+    opened.wait_for_charts()
+    page = opened.page
+    assert page.locator("#rank-step .chart .main-svg").count() > 0
+    labels = page.locator(".choice > label")
+    assert labels.count() >= 3
+    labels.filter(has_text="device idle").click()
+    assert not page.locator("#rank-step").is_visible()
+    page.locator("#rank-step-idle .chart .main-svg").first.wait_for()
+    width = page.locator("#rank-step-idle .chart").bounding_box()["width"]
+    assert width > 600
+    assert opened.messages == []
+
+
+def test_heat_map_can_be_picked_without_scripts(visit: Visit) -> None:
+    page = visit(java_script_enabled=False).page
+    assert page.locator("#rank-step svg").is_visible()
+    page.locator(".choice > label", has_text="device idle").click()
+    assert page.locator("#rank-step-idle svg").is_visible()
+    assert not page.locator("#rank-step svg").is_visible()
+    linked = visit("#rank-step-idle", java_script_enabled=False).page
+    assert linked.locator("#rank-step-idle svg").is_visible()

@@ -20,7 +20,7 @@ BLOCKS = re.findall(
 )
 COMMANDS = (
     *("ingest", "report", "sql", "steps", "doctor", "export", "demo"),
-    *("rules", "what-if", "validate", "simulate"),
+    *("ranks", "rules", "what-if", "validate", "simulate"),
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 COMMANDS = (
     *("ingest", "report", "sql", "steps", "doctor", "export", "demo"),
-    *("rules", "what-if", "validate", "simulate"),
+    *("ranks", "rules", "what-if", "validate", "simulate"),
 )
 HEAVY = ("duckdb", "pyarrow", "polars", "plotly", "numpy", "jinja2", "rich")
 

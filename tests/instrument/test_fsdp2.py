@@ -81,8 +81,8 @@ def test_steps_follow_each_other(train: Train, scenario: str):
         steps = rank.ours("step ")
         assert [step.text for step in steps] == ["step 0", "step 1", "step 2", "step 3"]
         for before, after in pairwise(steps):
-            # Only the two calls lie between them.
-            assert 0 <= after.start_ns - before.end_ns < 5_000_000
+            assert before.end_ns <= after.start_ns
+            assert not [r for r in rank.ranges() if before.end_ns < r.start_ns < after.start_ns]
         optimizers = rank.ours("Optimizer.step#AdamW.step")
         assert len(optimizers) == 3
         assert all(
@@ -244,6 +244,6 @@ def test_clocks_of_one_host_are_one_clock(train: Train):
     samples = second.record["clock"]["samples"]
     assert [sample["phase"] for sample in samples] == ["start", "end"]
     for sample in samples:
-        assert abs(sample["offset_ns"]) <= sample["uncertainty_ns"] < 5_000_000
+        assert abs(sample["offset_ns"]) <= sample["uncertainty_ns"]
     assert samples[1]["at_ns"] > samples[0]["at_ns"]
     assert second.record["clock"]["boot"] == second.record["clock"]["reference_boot"]

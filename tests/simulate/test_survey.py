@@ -1,0 +1,60 @@
+"""Who holds up a simulated run is known: a straggler, one by turns, nobody, or below the residual."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .test_run import rows, write
+
+SMALL = """
+ranks = 4
+steps = 6
+[model]
+blocks = 2
+layers_per_block = 1
+"""
+VERDICT = "SELECT verdict, top_rank, top_count, laggard_steps FROM v1.part_straggler"
+LAGGARDS = "SELECT laggard_rank FROM v1.step_laggard ORDER BY step_number"
+
+
+def _sleep(rank: int, amount_ms: float, steps: str = "[]") -> str:
+    return (
+        f'[[injection]]\nclass = "R3"\nplace = "sleep"\nranks = [{rank}]\nsteps = {steps}\n'
+        f"amount_ms = {amount_ms}\n"
+    )
+
+
+def test_a_repeated_straggler(tmp_path: Path) -> None:
+    run = write(tmp_path, SMALL + _sleep(2, 10.0))
+    assert rows(run, VERDICT) == [("repeated", 2, 6, 6)]
+    assert rows(run, LAGGARDS) == [(2,)] * 6
+    # Nothing of it shows in the length of its own step, and it is no median rank by habit.
+    assert rows(run, "SELECT rank FROM v1.representative_rank WHERE role = 'straggler'") == [(2,)]
+    held = rows(run, "SELECT held_ns FROM v1.step_laggard")
+    assert all(8_000_000 < one < 12_000_000 for (one,) in held)
+
+
+def test_a_straggler_by_turns_is_none(tmp_path: Path) -> None:
+    turns = "".join(_sleep(step % 4, 10.0, f"[{step}]") for step in range(6))
+    run = write(tmp_path, SMALL + turns)
+    assert rows(run, LAGGARDS) == [(step % 4,) for step in range(6)]
+    assert rows(run, VERDICT) == [("rotating", 0, 2, 6)]
+
+
+@pytest.mark.parametrize(("residuals", "named"), [(1, 0), (10, 6)])
+def test_below_the_residual_nobody_is_named(tmp_path: Path, residuals: int, named: int) -> None:
+    """Ends that spread over 2.5 ms leave a residual of about 1.6 ms."""
+    spread = "[transfer]\nend_spread_us = 2_500.0\n"
+    run = write(tmp_path, SMALL + spread + _sleep(2, residuals * 1.6))
+    assert 1_000_000 < rows(run, "SELECT max(residual_ns) FROM v1.rank_clock")[0][0] < 2_500_000
+    assert [rank for (rank,) in rows(run, LAGGARDS)] == [2 if named else None] * 6
+    assert rows(run, "SELECT laggard_steps FROM v1.part_straggler") == [(named,)]
+
+
+def test_clocks_apart_by_a_millisecond_blame_nobody(tmp_path: Path) -> None:
+    clocks = "[clock]\noffset_us = 1_000.0\ndeclared = false\n"
+    run = write(tmp_path, SMALL + clocks)
+    assert rows(run, "SELECT DISTINCT method FROM v1.rank_clock") == [("matched ends",)]
+    assert rows(run, VERDICT) == [("none", None, None, 0)]
