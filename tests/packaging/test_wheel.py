@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import site
@@ -10,6 +11,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -72,20 +74,40 @@ def test_is_pure_python_and_small(wheel):
     assert wheel.stat().st_size < 2_000_000
 
 
+def _imported(nodes: Iterable[ast.AST]) -> set[str]:
+    """First names of what is imported from outside the package and the standard library."""
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module).split(".")[0])
+    return found - set(sys.stdlib_module_names) - {"gapscope"}
+
+
 def test_every_import_is_a_declared_dependency(wheel):
     archive = zipfile.ZipFile(wheel)
     (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
     text = archive.read(name).decode()
-    declared = set(re.findall(r"^Requires-Dist: ([\w-]+)(?!.*extra)", text, re.MULTILINE))
-    modules = {requirement.replace("-", "_").lower() for requirement in declared}
-    modules |= {"markupsafe"}  # jinja2 is built on it
-    imported = set()
+
+    def required(extra: str) -> set[str]:
+        found = re.findall(rf"^Requires-Dist: ([\w-]+){extra}$", text, re.MULTILINE)
+        return {requirement.replace("-", "_").lower() for requirement in found}
+
+    always = required("(?!.*extra).*") | {"markupsafe"}  # jinja2 is built on it
+    clustered = always | required(".*extra == 'cluster'")
+    # Inside a traced program there is torch, which GapScope never asks for.
+    traced = required(".*extra == 'trace'") | {"torch"}
+    assert always < clustered
+    assert traced > {"torch"}
     for source in (ROOT / "gapscope").rglob("*.py"):
-        found = re.findall(
-            r"^\s*(?:from|import) (\w+)", source.read_text(encoding="utf-8"), re.MULTILINE
-        )
-        imported |= {module for module in found if module not in sys.stdlib_module_names}
-    assert imported - {"gapscope"} <= modules
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+        if "instrument" in source.relative_to(ROOT).parts:
+            assert _imported(ast.walk(tree)) <= traced, source
+            continue
+        # What an extra brings is imported where it is used, so that the rest does without.
+        assert _imported(tree.body) <= always, source
+        assert _imported(ast.walk(tree)) <= clustered, source
 
 
 def test_demo_and_sql_run_from_the_root_directory(installed, tmp_path):
