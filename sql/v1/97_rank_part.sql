@@ -17,8 +17,8 @@ WITH listed AS (
         e.key AS part,
         unnest(string_split(e.value ->> '$', ',')) AS ranks
     FROM v1.run_option AS o
-    CROSS JOIN json_each(o.value::JSON) AS e
-    WHERE o.name = 'parts'
+    -- Other options are no JSON, and may be read before they are left out.
+    CROSS JOIN json_each(CASE WHEN o.name = 'parts' THEN o.value ELSE '{}' END::JSON) AS e
 ),
 
 span AS (
