@@ -161,7 +161,7 @@ def main() -> None:
         for _ in range(count + 1):
             step()
             if profiler is not None:
-                profiler.step()  # type: ignore[attr-defined]
+                profiler.step()
         return [round(a.elapsed_time(b), 3) for a, b in pairwise(marks)]
 
     steps(WARM - 1)

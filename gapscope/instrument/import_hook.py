@@ -33,6 +33,7 @@ class _After:
     def _attach(self, spec: ModuleSpec) -> None:
         """Let the module's own loader call us; who asks for the loader sees no other one."""
         loader = spec.loader
+        # Loaders of the import system have it; typeshed knows only of their base.
         execute = loader.exec_module  # type: ignore[union-attr]
 
         def exec_module(module: ModuleType) -> None:

@@ -63,6 +63,7 @@ def _labels(session: Session) -> None:
 
     for name, module in list(sys.modules.items()):
         if name.startswith(_PACKAGE) and vars(module).get("record_function") is original:
+            # Modules are looked up at run time: mypy cannot know what they hold, here and below.
             module.record_function = Labelled  # type: ignore[attr-defined]
     state = sys.modules[_PACKAGE + "._fsdp_state"]
     is_whole = vars(state).get("torch") is torch

@@ -20,10 +20,10 @@ if library:
     # What libcuda does in a program that uses a GPU.
     ctypes.CDLL(library).InitializeInjection()
 
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
+import torch  # noqa: E402 -- what comes before decides what importing it does
+import torch.distributed as dist  # noqa: E402 -- as above
+from torch import nn  # noqa: E402 -- as above
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402 -- as above
 
 
 class Block(nn.Module):

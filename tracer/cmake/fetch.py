@@ -91,7 +91,7 @@ def _fetch_nanoarrow(target: Path, downloads: Path) -> None:
     _check(archive, digest)
     with tarfile.open(archive) as tar:
         # The archive is the one that was looked at when its digest was written down.
-        tar.extractall(downloads)  # noqa: S202
+        tar.extractall(downloads)  # noqa: S202 -- see above
     unpacked = downloads / f"{name}-{version}" / "subprojects"
     (flatcc,) = unpacked.glob("flatcc-*/")
     (lz4,) = unpacked.glob("lz4-*/")
