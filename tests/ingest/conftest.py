@@ -1,4 +1,4 @@
-"""Exports read by the tests of the Nsight Systems reader."""
+"""What the tests of the readers write and read."""
 
 from __future__ import annotations
 
@@ -24,3 +24,8 @@ def read(tmp_path: Path) -> Read:
 @pytest.fixture
 def full(tmp_path: Path, read: Read) -> Result:
     return read(write_sqlite(tmp_path / "full.sqlite", full_export()))
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return tmp_path / "some_user_trace.json"
