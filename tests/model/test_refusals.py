@@ -45,6 +45,15 @@ def _inside(label: dict[str, Any], name: str, duration: float, correlation: int)
     }  # fmt: skip
 
 
+def _collective(
+    label: dict[str, Any], gather: dict[str, Any], correlation: int, **changes: Any
+) -> list[dict[str, Any]]:
+    """A launch right behind the label and its kernel, on a stream that no other op uses."""
+    launch = _inside(label, "cudaLaunchKernelExC", 5.0, correlation)
+    args = gather["args"] | {"correlation": correlation, "stream": 99}
+    return [launch, gather | {"ts": launch["ts"] + 20, "args": args} | changes]
+
+
 def test_untouched_capture_has_bound_verdict_and_ladder(
     capture: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -94,12 +103,7 @@ def test_collectives_of_somebody_else_inside_forward_mean_that_the_pack_does_not
     events = list(capture["traceEvents"])
     gather = next(e for e in events if e.get("cat") == "kernel" and "AllGather" in e["name"])
     for number, label in enumerate(_named(events, "FSDP::pre_forward (blocks.1)")):
-        launch = _inside(label, "cudaLaunchKernelExC", 5.0, 9_000_010 + number)
-        kernel = gather | {
-            "ts": launch["ts"] + 20, "dur": 30.0,
-            "args": gather["args"] | {"correlation": 9_000_010 + number, "stream": 99},
-        }  # fmt: skip
-        events += [launch, kernel]
+        events += _collective(label, gather, 9_000_010 + number, dur=30.0)
     run = _analysed(events, capture, tmp_path)
     checks = _rows(
         run, "SELECT status, withholds, detail FROM v1.model_check WHERE check_name = 'rule_pack'"
@@ -124,12 +128,8 @@ def test_a_loss_averaged_over_ranks_beside_the_units_withholds_nothing(
     events = list(capture["traceEvents"])
     gather = next(e for e in events if e.get("cat") == "kernel" and "AllGather" in e["name"])
     for number, label in enumerate(_named(events, "FSDP::post_forward")):
-        launch = _inside(label, "cudaLaunchKernelExC", 5.0, 9_000_020 + number)
-        kernel = gather | {
-            "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ts": launch["ts"] + 20, "dur": 9.0,
-            "args": gather["args"] | {"correlation": 9_000_020 + number, "stream": 99},
-        }  # fmt: skip
-        events += [launch, kernel]
+        name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+        events += _collective(label, gather, 9_000_020 + number, name=name, dur=9.0)
     run = _analysed(events, capture, tmp_path)
     assert _rows(run, "SELECT DISTINCT node FROM v1.op_unit WHERE node_kind = 'COMM'") == [
         ("COMM(root)",)
