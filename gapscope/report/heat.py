@@ -94,7 +94,7 @@ def maps(facts: Facts) -> tuple[Figure, ...]:
                 id="rank-step" if not drawn else f"rank-step-{key}",
                 title=f"Rank by step: {measure}",
                 caption=f"From {value(min(known), 'share')} to {value(max(known), 'share')} of a "
-                f"step {meaning}. A row that stays dark is a rank, a column a step.",
+                f"step {meaning}. A row that stands out is a rank, a column a step.",
                 ranks=tuple(low for low, _ in rows.values()),
                 steps=tuple(low for low, _ in columns.values()),
                 values=_grid(cells, key, rows, columns),
