@@ -137,7 +137,7 @@
         zmin: 0, zmax: data.high, xgap: 1, ygap: 1, hovertext: words, hoverinfo: "text",
         colorscale: [[0, "rgba(0,114,178,.06)"], [1, data.color]], colorbar: { tickformat: data.high < 0.05 ? ".1%" : ".0%", thickness: 12 },
       }],
-      layout: layout({ margin: { l: 100, r: 10, t: 8, b: 40 }, yaxis: { autorange: "reversed", type: "category" }, xaxis: { type: "category" } }),
+      layout: layout({ margin: { l: 100, r: 10, t: 8, b: 40 }, yaxis: { autorange: "reversed", type: "category", showgrid: false }, xaxis: { type: "category", showgrid: false } }),
     };
   }
 
