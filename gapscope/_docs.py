@@ -169,6 +169,7 @@ EXAMPLES = {
     "FROM part_straggler",
     "rank_survey": "FROM rank_survey ORDER BY step_ns DESC",
     "representative_rank": "FROM representative_rank",
+    "declared": "FROM declared ORDER BY section, item",
     "run_option": "FROM run_option",
     "audit_result": "FROM audit_result WHERE failed_count > 0",
     "ingest_note": "FROM ingest_note",
@@ -181,8 +182,13 @@ _RUN_TABLES = (
         "name",
         "Options of `gapscope ingest` that change what views say.",
         (
-            Column("name", "VARCHAR", "-", "Option; `steps` is the pattern of `--steps`."),
-            Column("value", "VARCHAR", "-", "Value."),
+            Column(
+                "name",
+                "VARCHAR",
+                "-",
+                "Option; `steps` is the pattern of `--steps`, others are tables of gapscope.toml.",
+            ),
+            Column("value", "VARCHAR", "-", "Value; of a table as JSON."),
         ),
     ),
     Table(
