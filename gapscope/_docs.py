@@ -76,6 +76,8 @@ EXAMPLES = {
     "ORDER BY ALL",
     "anchor_window": "SELECT source, step_id, end_ns - start_ns AS step_ns FROM anchor_window "
     "WHERE projection = 'device' ORDER BY ALL",
+    "anchor_check": "SELECT source, step_count, median_ns, verdict FROM anchor_check "
+    "ORDER BY rank, priority",
     "step_window": "FROM step_window WHERE projection = 'device' ORDER BY rank, step_id",
     "window_budget": "SELECT rank, step_id, tail_ns FROM window_budget WHERE projection = 'device' "
     "ORDER BY ALL",
