@@ -171,6 +171,12 @@ EXAMPLES = {
     "FROM part_straggler",
     "rank_survey": "FROM rank_survey ORDER BY step_ns DESC",
     "representative_rank": "FROM representative_rank",
+    "declared_part": "FROM declared_part ORDER BY rank",
+    "perturbation": "FROM perturbation ORDER BY rank",
+    "profiler_activity": "FROM profiler_activity ORDER BY volume_ns DESC",
+    "tool_quality": "FROM tool_quality ORDER BY rank, check_name",
+    "analysis_contract": "SELECT item, value, source, limits FROM analysis_contract "
+    "ORDER BY ordinal",
     "declared": "FROM declared ORDER BY section, item",
     "run_option": "FROM run_option",
     "audit_result": "FROM audit_result WHERE failed_count > 0",

@@ -91,6 +91,7 @@ class RowMapper:
         self.records_with_id = 0
         self.waits_without_event = 0
         self.timed_events = 0
+        self.calls_with_stack = 0
         self.other_nvtx: Counter[int] = Counter()
         self.tool_overhead_ns = 0
         self.cuda_overhead_ns = 0
@@ -104,10 +105,14 @@ class RowMapper:
         import pyarrow.compute as pc
 
         names = Names(self._source, self._sink, "[unknown call]", without_version)
-        columns = int_columns("start end eventClass globalTid correlationId nameId returnValue")
+        columns = int_columns(
+            "start end eventClass globalTid correlationId nameId returnValue callchainId"
+        )
         for batch in self._timed(RUNTIME, columns):
             process, tid = split_thread(batch["globalTid"])
             self.observed.api_processes.update(distinct(process))
+            stacks = without_none(batch["callchainId"], NO_SYNC_ID)
+            self.calls_with_stack += len(stacks) - stacks.null_count
             name_id = names.ids(batch["nameId"])
             code = pc.fill_null(batch["eventClass"], -1)
             domain = mapped(code, {0: "runtime", 1: "driver"}.get)
