@@ -159,6 +159,7 @@ def _missing_tables(mapper: RowMapper, source: TableSource, sink: Sink) -> None:
         sink.quality("missing_name", "warn", f"{why}no name for {detail}", "kernel classes")
     if "StringIds" not in source.tables and not unknown and written["gpu_op"]:
         sink.quality("missing_name", "info", "table StringIds is missing")
+    _short_names(mapper, source, sink)
     _operating_system(source, sink)
     others = sorted(
         table
@@ -167,6 +168,32 @@ def _missing_tables(mapper: RowMapper, source: TableSource, sink: Sink) -> None:
     )
     if others:
         sink.quality("tables_not_read", "info", f"not kept: {', '.join(others)}")
+
+
+def _short_names(mapper: RowMapper, source: TableSource, sink: Sink) -> None:
+    """What has no text, or not all of it, that other versions of the export have."""
+    if mapper.written["kernel"] and "demangledName" not in source.columns(KERNEL):
+        sink.quality(
+            "kernel_names",
+            "info",
+            "kernels have short names only, without template arguments",
+            "kernel classes that a template argument tells, such as optimizer",
+        )
+    if mapper.unnamed_ranges:
+        sink.quality(
+            "range_names",
+            "info",
+            f"{mapper.unnamed_ranges} of {mapper.written['range']} NVTX ranges have no text",
+            "steps and modules from these ranges",
+        )
+    if mapper.unnamed_overheads:
+        sink.quality(
+            "overhead_names",
+            "info",
+            f"{mapper.unnamed_overheads} of {mapper.written['overhead']} records of profiler "
+            "activity do not say what it did",
+            "which steps the profiler began or emptied its buffers in",
+        )
 
 
 def _operating_system(source: TableSource, sink: Sink) -> None:
@@ -212,6 +239,13 @@ def _event_edges(mapper: RowMapper, source: TableSource, sink: Sink) -> None:
             "event_edges",
             "info",
             "no synchronization records in the capture: stream waits are unknown",
+            "event edges; blocking is a lower bound",
+        )
+    elif "syncType" not in source.columns(SYNC):
+        sink.quality(
+            "event_edges",
+            "warn",
+            "synchronization records do not say of which type they are: stream waits are unknown",
             "event edges; blocking is a lower bound",
         )
     elif waits and not records:

@@ -92,6 +92,8 @@ class RowMapper:
         self.waits_without_event = 0
         self.timed_events = 0
         self.calls_with_stack = 0
+        self.unnamed_ranges = 0
+        self.unnamed_overheads = 0
         self.other_nvtx: Counter[int] = Counter()
         self.tool_overhead_ns = 0
         self.cuda_overhead_ns = 0
@@ -335,6 +337,7 @@ class RowMapper:
                 }
                 if name_id.null_count:
                     name_id = pc.coalesce(name_id, names.ids(batch["textId"]))
+            self.unnamed_ranges += name_id.null_count
             domain = domains.names(process, batch["domainId"])
             self._put(
                 "range",
@@ -390,6 +393,9 @@ class RowMapper:
                         "end_ns": batch["end"],
                     },
                 )
+            if not cupti:
+                # CUPTI's table tells by type what it is.
+                self.unnamed_overheads += names.unresolved
 
     def metrics(self) -> None:
         """GPU_METRICS -> metric_sample."""
