@@ -94,6 +94,10 @@ def test_no_rank_is_compared_with_one_of_another_stage(staged: Seen) -> None:
         "Compared with no other, being the only one of its part: rank 0 (stage 0), 17 (stage 1), "
         "71 (stage 4)." in staged.said
     )
+    # What they run at the same time is no collective of the three.
+    assert {row[name] for row in staged.survey for name in ("wait_ns", "late_ns", "held_ns")} == {
+        None
+    }
     # Stages may take as long as they do.
     assert not staged.boundaries
 
