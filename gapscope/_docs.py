@@ -76,6 +76,8 @@ EXAMPLES = {
     "ORDER BY ALL",
     "anchor_window": "SELECT source, step_id, end_ns - start_ns AS step_ns FROM anchor_window "
     "WHERE projection = 'device' ORDER BY ALL",
+    "anchor_check": "SELECT source, step_count, median_ns, verdict FROM anchor_check "
+    "ORDER BY rank, priority",
     "step_window": "FROM step_window WHERE projection = 'device' ORDER BY rank, step_id",
     "window_budget": "SELECT rank, step_id, tail_ns FROM window_budget WHERE projection = 'device' "
     "ORDER BY ALL",
@@ -169,6 +171,13 @@ EXAMPLES = {
     "FROM part_straggler",
     "rank_survey": "FROM rank_survey ORDER BY step_ns DESC",
     "representative_rank": "FROM representative_rank",
+    "declared_part": "FROM declared_part ORDER BY rank",
+    "perturbation": "FROM perturbation ORDER BY rank",
+    "profiler_activity": "FROM profiler_activity ORDER BY volume_ns DESC",
+    "tool_quality": "FROM tool_quality ORDER BY rank, check_name",
+    "analysis_contract": "SELECT item, value, source, limits FROM analysis_contract "
+    "ORDER BY ordinal",
+    "declared": "FROM declared ORDER BY section, item",
     "run_option": "FROM run_option",
     "audit_result": "FROM audit_result WHERE failed_count > 0",
     "ingest_note": "FROM ingest_note",
@@ -181,8 +190,13 @@ _RUN_TABLES = (
         "name",
         "Options of `gapscope ingest` that change what views say.",
         (
-            Column("name", "VARCHAR", "-", "Option; `steps` is the pattern of `--steps`."),
-            Column("value", "VARCHAR", "-", "Value."),
+            Column(
+                "name",
+                "VARCHAR",
+                "-",
+                "Option; `steps` is the pattern of `--steps`, others are tables of gapscope.toml.",
+            ),
+            Column("value", "VARCHAR", "-", "Value; of a table as JSON."),
         ),
     ),
     Table(

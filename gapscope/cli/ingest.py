@@ -143,14 +143,12 @@ def run_ingest(
     from gapscope import config as configuration_file
     from gapscope.cli import progress, quality
     from gapscope.ingest import pipeline
-    from gapscope.model.configuration import check_declaration
     from gapscope.remote import check_target as check_remote
     from gapscope.remote import upload, url_of
 
     declared = configuration_file.read(config)
-    named = str(config or configuration_file.DEFAULT)
-    check_declaration(declared.get("fsdp2", {}), named)
-    configuration_file.check_parts(declared.get("parts", {}), named)
+    if steps is None:
+        steps = declared.get("run", {}).get("step")
     url = url_of(out)
     if url is not None:
         check_remote(url, force=force)
@@ -163,8 +161,7 @@ def run_ingest(
             steps=steps,
             rank_from_name=rank_from_name,
             ranks=ranks,
-            declared_fsdp2=declared.get("fsdp2"),
-            declared_parts=declared.get("parts"),
+            declared=declared,
             workers=workers,
             cluster=cluster,
             memory_limit=memory_limit,

@@ -92,6 +92,8 @@ _NEXT = {
     "`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`) and `CUDA_DEVICE_MAX_CONNECTIONS=8` or more",
     "blocking_sync": "capture steps without a blocking call inside, such as `.item()`",
     "clock_residual": "ingest the ranks of one job together, each with its own clock stated",
+    "step_anchor": "`gapscope steps {run} --candidates`, then name the steps: "
+    "`gapscope ingest --steps`",
     "configuration": "correct `gapscope.toml`, or capture the run that it describes",
     "model_failed": "report this: it is a bug in GapScope",
     "run_ahead": "call `torch.cuda.synchronize()` at the end of each captured step",

@@ -88,8 +88,7 @@ def ingest(
     steps: str | None = None,
     rank_from_name: bool = False,
     ranks: dict[str, int] | None = None,
-    declared_fsdp2: dict[str, Any] | None = None,
-    declared_parts: dict[str, str] | None = None,
+    declared: dict[str, dict[str, Any]] | None = None,
     workers: int | None = None,
     cluster: str | None = None,
     fresh: bool = False,
@@ -100,8 +99,7 @@ def ingest(
 
     Nothing appears at `out` until everything is written: the work is done in a temporary
     directory beside it and renamed once. Inputs are only read. `steps` is a regular expression
-    that a step range must match whole; `declared_fsdp2` and `declared_parts`
-    are the tables `[fsdp2]` and `[parts]` of `gapscope.toml`.
+    that a step range must match whole; `declared` holds the tables of `gapscope.toml`, checked.
     `cluster` is the address of a Dask scheduler whose workers read and derive. What an ingest of
     the same `out` had finished when it was killed or terminated is taken over, unless `fresh`.
     Raises GapscopeError; leaves nothing behind when it does.
@@ -117,8 +115,8 @@ def ingest(
         failures = [(one, error) for one, error in failures if error.slug != NO_CAPTURE]
         # A file that could not be read is reported as such, not as one that does not exist.
         unread = {name for one, _ in failures for name in (one.label, one.path.name)}
-        declared = {name: rank for name, rank in (ranks or {}).items() if name not in unread}
-        plan = assign(staged, RankOptions(rank_from_name, declared))
+        numbered = {name: rank for name, rank in (ranks or {}).items() if name not in unread}
+        plan = assign(staged, RankOptions(rank_from_name, numbered))
         return Gathered(staged, plan, [*_notes(failures, ignored), *_copies(staged)])
 
     with crew_of(min(workers or _default_workers(found), len(found)), cluster) as crew:
@@ -127,8 +125,7 @@ def ingest(
             gather,
             force=force,
             steps=steps,
-            declared_fsdp2=declared_fsdp2,
-            declared_parts=declared_parts,
+            declared=declared,
             crew=crew,
             memory_limit=memory_limit,
             progress=progress,
@@ -142,8 +139,7 @@ def make_run(
     *,
     force: bool,
     steps: str | None = None,
-    declared_fsdp2: dict[str, Any] | None = None,
-    declared_parts: dict[str, str] | None = None,
+    declared: dict[str, dict[str, Any]] | None = None,
     crew: Crew,
     memory_limit: str | None = None,
     progress: Progress | None = None,
@@ -167,10 +163,7 @@ def make_run(
             staged = gathered.staged
             rows = place(gathered.plan, staged, work)
             options = {} if steps is None else {"steps": steps}
-            if declared_fsdp2:
-                options["fsdp2"] = json.dumps(declared_fsdp2, sort_keys=True)
-            if declared_parts:
-                options["parts"] = json.dumps(declared_parts)
+            options |= {name: json.dumps(table) for name, table in (declared or {}).items()}
             audits = _derive_all(gathered, work, options, crew, memory_limit, progress)
             defined.result()
             cores = os.cpu_count() or 1

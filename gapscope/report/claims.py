@@ -21,6 +21,22 @@ CLAIMS: dict[str, Claim] = {
             "Count the rows of the source file; a check that disagrees is a bug.",
         ),
         Claim(
+            "contract",
+            "What was run, and how it was laid out over ranks.",
+            Status.UNVERIFIED,
+            "`v1.analysis_contract`: as the captures state it, else as `[run]` of gapscope.toml "
+            "declares it; what disagrees is the check `contract_contradiction`.",
+            "Compare with the configuration of the job.",
+        ),
+        Claim(
+            "perturbation",
+            "Whether profiling slowed the run down.",
+            Status.MEASURED,
+            "`v1.perturbation`: profiled steps that count beside `reference_step_ms`, the declared "
+            "steps of the same run that no profiler watched.",
+            "Time more unprofiled steps of the same run.",
+        ),
+        Claim(
             "budget",
             "Times of a step are lengths of unions of device activity, clipped to its window.",
             Status.MEASURED,

@@ -1,34 +1,47 @@
 -- view:       v1.collective_match
 -- purpose:    Collective operations of all ranks put together: same group, same number, same kind of message.
 -- grain:      rank, op_id
--- depends-on: v1.collective_op, v1.step_window
+-- depends-on: v1.collective_op, v1.step_window, v1.declared_part
 -- materialise: run
 -- since:      1
 -- columns:
 --   rank           BIGINT   -  Global rank.
 --   op_id          BIGINT   -  Device op.
 --   step_id        BIGINT   -  Step; NULL outside of steps.
---   group_name     VARCHAR  -  Process group.
+--   group_name     VARCHAR  -  Process group; one that the source does not name is one of each declared part, for ranks of several stages share few.
 --   group_ranks    VARCHAR  -  Its ranks, as the source lists them: groups of other ranks may share the name.
 --   seq            BIGINT   -  Number in the group: the source's own, or counted over the steps; NULL for send and recv.
 --   type           VARCHAR  -  Kind of operation.
 --   group_size     BIGINT   -  Ranks that take part: as the source says, else all ranks of the run that communicate.
 --   participants   BIGINT   -  Captured ranks that have this instance.
---   is_matched     BOOLEAN  -  All agree on kind and message, nobody is missing or there twice; if counted, all ran as many in the step.
+--   is_matched     BOOLEAN  -  All agree on kind and message, nobody is missing or there twice; if counted, all ran as many in the step. A rank alone in its declared part has no match.
 --   start_ns       BIGINT   ns Start on the rank's own clock.
 --   end_ns         BIGINT   ns End on the rank's own clock.
 CREATE OR REPLACE VIEW v1.collective_match AS
-WITH has_seq AS (
+WITH op AS (
+    SELECT
+        o.* REPLACE (
+            CASE
+                WHEN o.group_name = 'unknown' AND p.part IS NOT NULL THEN 'unknown in ' || p.part ELSE o.group_name
+            END AS group_name
+        ),
+        o.group_name = 'unknown' AND p.part IS NOT NULL AS is_parted
+    FROM v1.collective_op AS o
+    LEFT JOIN v1.declared_part AS p ON o.rank = p.rank
+),
+
+has_seq AS (
     SELECT
         group_name,
-        bool_and(seq IS NOT NULL) AS is_sequenced
-    FROM v1.collective_op
+        bool_and(seq IS NOT NULL) AS is_sequenced,
+        count(DISTINCT rank) AS ranks
+    FROM op
     GROUP BY group_name
 ),
 
 run_size AS (
     SELECT count(DISTINCT rank) AS ranks
-    FROM v1.collective_op
+    FROM op
 ),
 
 -- Captures may begin at different steps: where all labels number them, their numbers tell which belong together.
@@ -63,7 +76,7 @@ step_number AS (
 numbered AS (
     SELECT
         o.*,
-        coalesce(o.group_size, r.ranks) AS expected_size,
+        coalesce(o.group_size, CASE WHEN o.is_parted THEN h.ranks ELSE r.ranks END) AS expected_size,
         coalesce(s.number, o.step_id) AS step_place,
         h.is_sequenced,
         CASE
@@ -75,7 +88,7 @@ numbered AS (
                     PARTITION BY o.group_name ORDER BY coalesce(s.number, o.step_id) NULLS LAST, o.ordinal
                 ) - 1
         END AS instance_seq
-    FROM v1.collective_op AS o
+    FROM op AS o
     INNER JOIN has_seq AS h ON o.group_name = h.group_name
     LEFT JOIN step_number AS s ON o.rank = s.rank AND o.step_id = s.step_id
     CROSS JOIN run_size AS r
@@ -119,6 +132,7 @@ SELECT
         is_in_place
         AND is_same_message
         AND participants = expected_size
+        AND (participants > 1 OR NOT is_parted)
         AND op_count = participants
         AND instance_seq IS NOT NULL,
         FALSE

@@ -10,7 +10,7 @@ import shutil
 import duckdb
 import pytest
 
-from gapscope.config import check_parts
+from gapscope.config import parts
 from gapscope.errors import GapscopeError
 
 
@@ -104,6 +104,6 @@ def test_declared_parts_go_before_detected_ones(gapscope, sample, tmp_path):
 )
 def test_parts_that_mean_nothing_are_refused(table, said):
     with pytest.raises(GapscopeError, match="parts") as refused:
-        check_parts(table, "gapscope.toml")
+        parts.check(table, "gapscope.toml")
     assert refused.value.slug == "bad-config"
     assert said in refused.value.message

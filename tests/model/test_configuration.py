@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from gapscope.config import fsdp2
 from gapscope.ingest.pipeline import ingest
-from gapscope.model.configuration import detect, differences
+from gapscope.model.configuration import Configuration, detect, differences
 from gapscope.model.load import load
 
 ANNOTATED = Path(__file__).parents[1] / "data" / "annotated"
@@ -36,6 +38,10 @@ def test_configuration_of_a_capture_in_words(name: str, tmp_path: Path) -> None:
     assert differences(found, {"units": 99}) == [
         f"units: declared 99, the capture shows {found.units}"
     ]
+
+
+def test_every_option_that_is_read_off_a_program_can_be_declared() -> None:
+    assert set(fsdp2.KEYS) == {field.name for field in fields(Configuration)}
 
 
 def _ingest(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
