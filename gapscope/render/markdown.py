@@ -230,8 +230,11 @@ def _opportunities(document: Document) -> list[str]:
             ),
             "",
             *(f"- {_text(item.text)}" for item in card.evidence),
+            f"- Bound: {_text(card.bound.text)}",
+            f"- Confidence: {_text(card.confidence.text)}",
             *(f"- Try: {_text(item)}" for item in card.what_to_try),
             f"- Does not apply when: {_text(card.not_when)}",
+            f"- To verify: {_text(card.verify)}",
             "",
         ]
     for query in dict.fromkeys(card.query for card in document.opportunities):

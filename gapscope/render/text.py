@@ -282,9 +282,14 @@ def _opportunities(document: Document) -> list[str]:
         lines += _wrap(card.mechanism.text, "     ")
         for item in card.evidence:
             lines += _wrap(item.text, "       ", "     - ")
-        for advice in card.what_to_try:
-            lines += _wrap(f"try: {advice}", "       ", "     - ")
-        lines += _wrap(f"not when: {card.not_when}", "       ", "     - ")
+        for label, said in (
+            ("bound", card.bound.text),
+            ("confidence", card.confidence.text),
+            *(("try", advice) for advice in card.what_to_try),
+            ("not when", card.not_when),
+            ("to verify", card.verify),
+        ):
+            lines += _wrap(f"{label}: {said}", "       ", "     - ")
     return [*lines, ""] if lines else []
 
 

@@ -114,6 +114,22 @@ CLAIMS: dict[str, Claim] = {
             "Try it, capture again, and compare the step time.",
         ),
         Claim(
+            "confidence",
+            "How far a card can be relied on: high without a doubt, medium with one, low with "
+            "more.",
+            Status.INFERRED,
+            "Rules over this capture: how steps were found and how many count, how far they "
+            "differ, whether waits are resolved and a replay agrees. The doubts are named.",
+            "Capture more steps, or with what is missing: the doubt must go, and the time stay.",
+        ),
+        Claim(
+            "kernel-speed",
+            "Whether kernels run as fast as the device allows is not known.",
+            Status.UNVERIFIED,
+            "None: a timing capture holds durations, and no counters of what limits a kernel.",
+            "Measure the kernel with Nsight Compute: its speed of light is the answer.",
+        ),
+        Claim(
             "t-lb",
             "T_lb is the shortest step that the rules of the workload allow for the work as "
             "measured, in host issue order, with the buffers that the run has. It can be reached; "
@@ -234,7 +250,7 @@ def references(
             yield part.claim, part.id
     for card in opportunities:
         yield card.claim, card.id
-        for statement in (card.mechanism, *card.evidence):
+        for statement in (card.mechanism, *card.evidence, card.bound, card.confidence):
             yield statement.claim, card.id
 
 
