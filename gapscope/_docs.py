@@ -169,6 +169,15 @@ EXAMPLES = {
     "FROM part_straggler",
     "rank_survey": "FROM rank_survey ORDER BY step_ns DESC",
     "representative_rank": "FROM representative_rank",
+    "cost": "SELECT cost, proven_by FROM cost",
+    "action": "SELECT action, needs, advice FROM action WHERE cost = 'communication' "
+    "ORDER BY place",
+    "gpu_peak": "SELECT gpu, peak_tflops FROM gpu_peak WHERE precision = 'bf16' ORDER BY place",
+    "model_flops": "SELECT part, parameters, forward_flops FROM model_flops",
+    "mfu_basis": "SELECT peak_tflops, token_flops, missing FROM mfu_basis",
+    "step_mfu": "SELECT rank, step_id, mfu, causal_mfu, hfu FROM step_mfu ORDER BY rank, step_id",
+    "gain": "SELECT basis, cost, avg(recoverable_ns)::BIGINT AS ns, status FROM gain "
+    "GROUP BY ALL ORDER BY ns DESC",
     "declared": "FROM declared ORDER BY section, item",
     "run_option": "FROM run_option",
     "audit_result": "FROM audit_result WHERE failed_count > 0",

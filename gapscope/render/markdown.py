@@ -211,6 +211,9 @@ def _cell(cell: Cell, column: Column) -> str:
 def _opportunities(document: Document) -> list[str]:
     section = document.section("opportunities")
     lines = _statements(section.statements)
+    for table in section.tables:
+        if table.rows:
+            lines += _table(table, tuple(column.key for column in table.columns))
     for place, card in enumerate(document.opportunities[:_OPPORTUNITIES], start=1):
         ceiling = ""
         if card.ceiling is not None:

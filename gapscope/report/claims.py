@@ -114,6 +114,22 @@ CLAIMS: dict[str, Claim] = {
             "Try it, capture again, and compare the step time.",
         ),
         Claim(
+            "mfu",
+            "Model FLOP utilisation: the work of the declared model and batch over the time of the "
+            "step and the peak of all devices.",
+            Status.INFERRED,
+            "`v1.step_mfu`, `v1.model_flops`, `v1.mfu_basis`. Only the time is measured; the work "
+            "follows from declared shapes, the peak from a data sheet or the declaration.",
+            "Sum the weights of `v1.model_flops`: they must be those of the model.",
+        ),
+        Claim(
+            "perturbed-gain",
+            "Whether the profiler slowed the steps that gains are stated for.",
+            Status.INFERRED,
+            "`v1.perturbation`: profiled steps against declared ones that no profiler watched.",
+            "Time more steps without a profiler and declare them.",
+        ),
+        Claim(
             "confidence",
             "How far a card can be relied on: high without a doubt, medium with one, low with "
             "more.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapscope.report import confidence, gap_cards, kernel_card, queries
+from gapscope.report import confidence, gains, gap_cards, kernel_card, queries
 from gapscope.report.document import Opportunity, Quantity, Section, Statement
 from gapscope.report.facts import THRESHOLD, code
 from gapscope.report.setting import Setting, Shape, setting
@@ -64,9 +64,9 @@ def build(facts: Facts, copies: list[Row]) -> tuple[Opportunity, ...]:
 def section(facts: Facts, opportunities: tuple[Opportunity, ...]) -> Section:
     """Words before the cards."""
     if facts.model.has_classes:
-        said = tuple(gap_cards.statements(facts, opportunities))
-        return Section("opportunities", "Ranked opportunities", said)
-    statements = []
+        said = (*gap_cards.statements(facts, opportunities), *gains.statements(facts))
+        return Section("opportunities", "Ranked opportunities", said, tables=gains.tables(facts))
+    statements = gains.statements(facts)
     found = [card for card in opportunities if card.id != KERNELS]
     if found:
         statements.append(
@@ -107,7 +107,13 @@ def section(facts: Facts, opportunities: tuple[Opportunity, ...]) -> Section:
                 "no-bound",
             ),
         )
-    return Section("opportunities", "Ranked opportunities", tuple(statements), missing=missing)
+    return Section(
+        "opportunities",
+        "Ranked opportunities",
+        tuple(statements),
+        tables=gains.tables(facts),
+        missing=missing,
+    )
 
 
 def _card(

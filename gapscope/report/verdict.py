@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapscope.report import gap_verdict
+from gapscope.report import gap_verdict, utilisation
 from gapscope.report.document import Opportunity, Part, Quantity, Statement, Verdict
 from gapscope.report.facts import THRESHOLD, quantity
 from gapscope.report.quality import concerns
@@ -158,7 +158,12 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
     return Verdict(
         is_withheld=False,
         headline=headline,
-        statements=(*said, *_shared(facts), *_caveats(facts)),
+        statements=(
+            *said,
+            *utilisation.statements(facts),
+            *_shared(facts),
+            *_caveats(facts),
+        ),
         window=facts.projection,
         rank=focus["rank"],
         step_id=facts.at.step_id,
