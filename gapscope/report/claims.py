@@ -123,6 +123,14 @@ CLAIMS: dict[str, Claim] = {
             "Sum the weights of `v1.model_flops`: they must be those of the model.",
         ),
         Claim(
+            "stacks",
+            "Which line of the program launched what compute waited for.",
+            Status.INFERRED,
+            "`v1.launch_stack`, `v1.stack_link`, `v1.root_cause`: by rank, thread and number of "
+            "the launch, or by the Python calls open at it.",
+            "Delay the launches of one line by a known sleep: its time must grow by it.",
+        ),
+        Claim(
             "perturbed-gain",
             "Whether the profiler slowed the steps that gains are stated for.",
             Status.INFERRED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapscope.report import confidence, gains, gap_cards, kernel_card, queries
+from gapscope.report import confidence, gains, gap_cards, kernel_card, queries, root_causes
 from gapscope.report.document import Opportunity, Quantity, Section, Statement
 from gapscope.report.facts import THRESHOLD, code
 from gapscope.report.setting import Setting, Shape, setting
@@ -62,10 +62,12 @@ def build(facts: Facts, copies: list[Row]) -> tuple[Opportunity, ...]:
 
 
 def section(facts: Facts, opportunities: tuple[Opportunity, ...]) -> Section:
-    """Words before the cards."""
+    """Words and tables before the cards."""
+    linked, causes = root_causes.build(facts, opportunities)
+    tables = (*gains.tables(facts), *causes)
     if facts.model.has_classes:
-        said = (*gap_cards.statements(facts, opportunities), *gains.statements(facts))
-        return Section("opportunities", "Ranked opportunities", said, tables=gains.tables(facts))
+        said = (*gap_cards.statements(facts, opportunities), *gains.statements(facts), *linked)
+        return Section("opportunities", "Ranked opportunities", said, tables=tables)
     statements = gains.statements(facts)
     found = [card for card in opportunities if card.id != KERNELS]
     if found:
@@ -110,8 +112,8 @@ def section(facts: Facts, opportunities: tuple[Opportunity, ...]) -> Section:
     return Section(
         "opportunities",
         "Ranked opportunities",
-        tuple(statements),
-        tables=gains.tables(facts),
+        (*statements, *linked),
+        tables=tables,
         missing=missing,
     )
 
