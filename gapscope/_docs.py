@@ -76,6 +76,8 @@ EXAMPLES = {
     "ORDER BY ALL",
     "anchor_window": "SELECT source, step_id, end_ns - start_ns AS step_ns FROM anchor_window "
     "WHERE projection = 'device' ORDER BY ALL",
+    "anchor_check": "SELECT source, step_count, median_ns, verdict FROM anchor_check "
+    "ORDER BY rank, priority",
     "step_window": "FROM step_window WHERE projection = 'device' ORDER BY rank, step_id",
     "window_budget": "SELECT rank, step_id, tail_ns FROM window_budget WHERE projection = 'device' "
     "ORDER BY ALL",
@@ -185,6 +187,12 @@ EXAMPLES = {
     "WHERE projection = 'capture' ORDER BY total_ns DESC LIMIT 10",
     "gain": "SELECT basis, cost, avg(recoverable_ns)::BIGINT AS ns, status FROM gain "
     "GROUP BY ALL ORDER BY ns DESC",
+    "declared_part": "FROM declared_part ORDER BY rank",
+    "perturbation": "FROM perturbation ORDER BY rank",
+    "profiler_activity": "FROM profiler_activity ORDER BY volume_ns DESC",
+    "tool_quality": "FROM tool_quality ORDER BY rank, check_name",
+    "analysis_contract": "SELECT item, value, source, limits FROM analysis_contract "
+    "ORDER BY ordinal",
     "declared": "FROM declared ORDER BY section, item",
     "run_option": "FROM run_option",
     "audit_result": "FROM audit_result WHERE failed_count > 0",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +20,16 @@ SELECT
 FROM v1.step AS s
 WHERE ? IS NULL OR s.rank = ?
 ORDER BY s.rank, s.step_id
+"""
+
+# What steps could be taken from, and whether it is the same steps as those of the anchor in use.
+_ANCHORS = """
+SELECT
+    a.rank, a.source, a.step_count, a.median_ns, a.min_ns, a.max_ns, a.op_count_min,
+    a.op_count_max, a.pair_count, a.apart_count, a.verdict
+FROM v1.anchor_check AS a
+WHERE ? IS NULL OR a.rank = ?
+ORDER BY a.rank, a.priority
 """
 
 # A step is a range of the host that returns a few times and together covers much of the capture.
@@ -40,13 +50,14 @@ def steps(
     run: RunArgument = DEFAULT_RUN,
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     candidates: Annotated[
-        bool, typer.Option("--candidates", help="Ranges that could be steps instead.")
+        bool, typer.Option("--candidates", help="What could be steps instead.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """List the steps of each rank: windows, anchor, and which are kept out of medians.
 
-    Exit code 3 when the run has none.
+    With `--candidates`, the anchors that the capture offers, and ranges that cover much of it. Exit
+    code 3 when the run has none.
 
     Example: gapscope steps --candidates
     """
@@ -54,14 +65,22 @@ def steps(
 
     with open_run(run) as opened:
         frame = opened.sql(_CANDIDATES if candidates else _STEPS, [rank, rank])
+        anchors = opened.sql(_ANCHORS, [rank, rank]) if candidates else None
     if as_json:
-        key = "candidates" if candidates else "steps"
-        output.document("gapscope.steps/1", {"run": str(run), key: frame.to_dicts()})
-    elif candidates:
-        output.data(_candidate_table(frame.rows()))
+        found = {"candidates" if candidates else "steps": frame.to_dicts()}
+        if anchors is not None:
+            found["anchors"] = anchors.to_dicts()
+        output.document("gapscope.steps/1", {"run": str(run), **found})
+    elif anchors is not None:
+        tables = [
+            *([] if anchors.is_empty() else [_anchor_table(anchors.to_dicts())]),
+            *([] if frame.is_empty() else [_candidate_table(frame.rows())]),
+        ]
+        if tables:
+            output.data("\n\n".join(tables))
     else:
         output.data(_step_table(frame.rows()))
-    if frame.is_empty():
+    if frame.is_empty() and (anchors is None or anchors.is_empty()):
         raise _nothing(str(run), candidates=candidates)
 
 
@@ -75,6 +94,31 @@ def _step_table(rows: list[tuple[object, ...]]) -> str:
         ],
         limit=output.screen_width(),
     )
+
+
+def _anchor_table(rows: list[dict[str, Any]]) -> str:
+    header = ("rank", "anchor", "steps", "median ms", "min ms", "max ms", "ops a step", "verdict")
+    return output.table(
+        header,
+        [
+            (
+                row["rank"],
+                row["source"],
+                row["step_count"],
+                *(_ms(row[name]) for name in ("median_ns", "min_ns", "max_ns")),
+                _ops(row["op_count_min"], row["op_count_max"]),
+                row["verdict"],
+            )
+            for row in rows
+        ],
+        limit=output.screen_width(),
+    )
+
+
+def _ops(low: int | None, high: int | None) -> str:
+    if low is None:
+        return ""
+    return f"{low}" if low == high else f"{low}-{high}"
 
 
 def _candidate_table(rows: list[tuple[object, ...]]) -> str:

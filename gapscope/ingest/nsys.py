@@ -85,6 +85,7 @@ class NsysReader:
                 devices(source, mapper.observed),
             )
             _missing_tables(mapper, source, sink)
+            _call_stacks(mapper, sink)
             _event_edges(mapper, source, sink)
             _losses(mapper, source, sink)
             _overhead(mapper, sink)
@@ -158,13 +159,8 @@ def _missing_tables(mapper: RowMapper, source: TableSource, sink: Sink) -> None:
         sink.quality("missing_name", "warn", f"{why}no name for {detail}", "kernel classes")
     if "StringIds" not in source.tables and not unknown and written["gpu_op"]:
         sink.quality("missing_name", "info", "table StringIds is missing")
-    osrt = source.count("OSRT_API")
-    if osrt:
-        sink.quality(
-            "osrt_api",
-            "info",
-            f"{osrt} OS runtime calls are in the capture and not kept",
-        )
+    _short_names(mapper, source, sink)
+    _operating_system(source, sink)
     others = sorted(
         table
         for table in source.tables
@@ -174,6 +170,68 @@ def _missing_tables(mapper: RowMapper, source: TableSource, sink: Sink) -> None:
         sink.quality("tables_not_read", "info", f"not kept: {', '.join(others)}")
 
 
+def _short_names(mapper: RowMapper, source: TableSource, sink: Sink) -> None:
+    """What has no text, or not all of it, that other versions of the export have."""
+    if mapper.written["kernel"] and "demangledName" not in source.columns(KERNEL):
+        sink.quality(
+            "kernel_names",
+            "info",
+            "kernels have short names only, without template arguments",
+            "kernel classes that a template argument tells, such as optimizer",
+        )
+    if mapper.unnamed_ranges:
+        sink.quality(
+            "range_names",
+            "info",
+            f"{mapper.unnamed_ranges} of {mapper.written['range']} NVTX ranges have no text",
+            "steps and modules from these ranges",
+        )
+    if mapper.unnamed_overheads:
+        sink.quality(
+            "overhead_names",
+            "info",
+            f"{mapper.unnamed_overheads} of {mapper.written['overhead']} records of profiler "
+            "activity do not say what it did",
+            "which steps the profiler began or emptied its buffers in",
+        )
+
+
+def _operating_system(source: TableSource, sink: Sink) -> None:
+    """What would tell why a launching thread did not run; nothing of it is kept."""
+    calls = source.count("OSRT_API")
+    sink.quality(
+        "osrt_api",
+        "info",
+        f"{calls} OS runtime calls are in the capture and not kept"
+        if calls
+        else "no OS runtime calls in the capture (`-t osrt`)",
+        "what a thread outside of CUDA calls waited for",
+    )
+    switches = source.count("SCHED_EVENTS")
+    sink.quality(
+        "thread_scheduling",
+        "info",
+        f"{switches} scheduling events are in the capture and not kept"
+        if switches
+        else "no scheduling events in the capture (`--cpuctxsw=process-tree`)",
+        "whether a launching thread waited for a processor",
+    )
+
+
+def _call_stacks(mapper: RowMapper, sink: Sink) -> None:
+    """How many calls carry a stack: another rate than that of launches found for device ops."""
+    calls = mapper.written["api_call"]
+    if not calls:
+        return
+    linked = mapper.calls_with_stack
+    sink.quality(
+        "call_stack_link",
+        "info",
+        f"{linked} of {calls} CUDA API calls ({100 * linked / calls:.1f} %) carry a call stack",
+        None if linked else "where in the source a launch comes from",
+    )
+
+
 def _event_edges(mapper: RowMapper, source: TableSource, sink: Sink) -> None:
     waits, records = mapper.written["stream_wait"], mapper.written["event_record"]
     if SYNC not in source.tables:
@@ -181,6 +239,13 @@ def _event_edges(mapper: RowMapper, source: TableSource, sink: Sink) -> None:
             "event_edges",
             "info",
             "no synchronization records in the capture: stream waits are unknown",
+            "event edges; blocking is a lower bound",
+        )
+    elif "syncType" not in source.columns(SYNC):
+        sink.quality(
+            "event_edges",
+            "warn",
+            "synchronization records do not say of which type they are: stream waits are unknown",
             "event edges; blocking is a lower bound",
         )
     elif waits and not records:
@@ -279,6 +344,10 @@ def _overhead(mapper: RowMapper, sink: Sink) -> None:
         )
 
 
+def _first_error(messages: list[tuple[str, str]]) -> str:
+    return next((text for severity, text in messages if severity == "error"), "")
+
+
 def _messages(messages: list[tuple[str, str]], sink: Sink) -> None:
     serious = [text for severity, text in messages if severity in ("warning", "error")]
     errors = sum(severity == "error" for severity, _ in messages)
@@ -288,7 +357,8 @@ def _messages(messages: list[tuple[str, str]], sink: Sink) -> None:
         "diagnostics",
         "warn" if errors else "info",
         f"{len(messages)} messages of the tool: {errors} errors, {len(serious) - errors} warnings"
-        + (f", {maybe} of them 'not all events might have been collected'" if maybe else ""),
+        + (f", {maybe} of them 'not all events might have been collected'" if maybe else "")
+        + (f"; first error: {first[:200]}" if (first := _first_error(messages)) else ""),
     )
     if lost:
         sink.quality(

@@ -91,6 +91,9 @@ class RowMapper:
         self.records_with_id = 0
         self.waits_without_event = 0
         self.timed_events = 0
+        self.calls_with_stack = 0
+        self.unnamed_ranges = 0
+        self.unnamed_overheads = 0
         self.other_nvtx: Counter[int] = Counter()
         self.tool_overhead_ns = 0
         self.cuda_overhead_ns = 0
@@ -104,10 +107,14 @@ class RowMapper:
         import pyarrow.compute as pc
 
         names = Names(self._source, self._sink, "[unknown call]", without_version)
-        columns = int_columns("start end eventClass globalTid correlationId nameId returnValue")
+        columns = int_columns(
+            "start end eventClass globalTid correlationId nameId returnValue callchainId"
+        )
         for batch in self._timed(RUNTIME, columns):
             process, tid = split_thread(batch["globalTid"])
             self.observed.api_processes.update(distinct(process))
+            stacks = without_none(batch["callchainId"], NO_SYNC_ID)
+            self.calls_with_stack += len(stacks) - stacks.null_count
             name_id = names.ids(batch["nameId"])
             code = pc.fill_null(batch["eventClass"], -1)
             domain = mapped(code, {0: "runtime", 1: "driver"}.get)
@@ -330,6 +337,7 @@ class RowMapper:
                 }
                 if name_id.null_count:
                     name_id = pc.coalesce(name_id, names.ids(batch["textId"]))
+            self.unnamed_ranges += name_id.null_count
             domain = domains.names(process, batch["domainId"])
             self._put(
                 "range",
@@ -385,6 +393,9 @@ class RowMapper:
                         "end_ns": batch["end"],
                     },
                 )
+            if not cupti:
+                # CUPTI's table tells by type what it is.
+                self.unnamed_overheads += names.unresolved
 
     def metrics(self) -> None:
         """GPU_METRICS -> metric_sample."""

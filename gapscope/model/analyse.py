@@ -53,6 +53,14 @@ SELECT string_agg(rank::VARCHAR, ', ' ORDER BY rank), count(*)
 FROM v1.rank WHERE device_uuid IS NOT NULL GROUP BY device_uuid HAVING count(*) > 1 ORDER BY 1
 """
 
+_CONTESTED = """
+SELECT 'rank ' || rank || ': ' || detail
+FROM v1.rank_quality
+WHERE check_name = 'anchor_agreement' AND status = 'fail'
+ORDER BY rank
+LIMIT 1
+"""
+
 CLASSES = ("R1", "R2", "R3", "H1", "H2", "floor", "unresolved", "carried")
 
 
@@ -90,6 +98,11 @@ def analyse(con: duckdb.DuckDBPyConnection) -> None:
     A run that no rule pack fits keeps empty tables and says why in `model_check`.
     """
     results = Results()
+    contested = _contested_steps(con)
+    if contested is not None:
+        results.check([contested])
+        store(con, results.rows)
+        return
     loaded = load(con)
     if not loaded.batches:
         results.check(
@@ -123,6 +136,12 @@ def analyse(con: duckdb.DuckDBPyConnection) -> None:
             results.only_steps = tuple(batch.steps)
         _Analysis(con, batch, results, residual, offsets, methods).run()
     store(con, results.rows)
+
+
+def _contested_steps(con: duckdb.DuckDBPyConnection) -> Check | None:
+    """What forbids every bound where two anchors disagree on what a step is."""
+    row = con.execute(_CONTESTED).fetchone()
+    return None if row is None else Check("step_anchor", None, "fail", None, None, row[0], "bound")
 
 
 def _why_no_pack(con: duckdb.DuckDBPyConnection, left_out: dict[int, str]) -> str:

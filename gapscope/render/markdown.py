@@ -217,7 +217,8 @@ def _opportunities(document: Document) -> list[str]:
     for place, card in enumerate(document.opportunities[:_OPPORTUNITIES], start=1):
         ceiling = ""
         if card.ceiling is not None:
-            ceiling = f"Ceiling +{_quantity(card.ceiling)} throughput; "
+            labels = "".join(f", {label}" for label in card.labels)
+            ceiling = f"Ceiling +{_quantity(card.ceiling)} throughput{labels}; "
         lines += [
             f"### {place}. {_text(card.title)}",
             "",

@@ -9,7 +9,15 @@ from gapscope.report.document import Quantity, Waterfall
 from gapscope.units import interval, value, values
 
 if TYPE_CHECKING:
-    from gapscope.report.document import Cell, Document, Section, Statement, Table, Verdict
+    from gapscope.report.document import (
+        Cell,
+        Document,
+        Opportunity,
+        Section,
+        Statement,
+        Table,
+        Verdict,
+    )
 
 WIDTH = 80
 
@@ -73,7 +81,8 @@ def summary(document: Document) -> str:
         card = document.opportunities[0]
         top = f"top: {card.title}"
         if card.ceiling is not None:
-            top += f" (<= +{value(card.ceiling.value, 'share')})"
+            labels = "".join(f", {label}" for label in card.labels)
+            top += f" (<= +{value(card.ceiling.value, 'share')}{labels})"
     return _ascii(
         f"gapscope: {noun} {_quantity(verdict.step)}, "
         f"compute {value(verdict.compute.value, 'ns')}, "
@@ -108,8 +117,11 @@ def _quantity(amount: Quantity) -> str:
     return interval(amount.value, amount.unit, amount.n, amount.low, amount.high)
 
 
-def _ceiling(amount: Quantity | None) -> str:
-    return "" if amount is None else f"ceiling +{_quantity(amount)} throughput; "
+def _ceiling(card: Opportunity) -> str:
+    if card.ceiling is None:
+        return ""
+    labels = "".join(f", {label}" for label in card.labels)
+    return f"ceiling +{_quantity(card.ceiling)} throughput{labels}; "
 
 
 def _ascii(text: str) -> str:
@@ -286,7 +298,7 @@ def _opportunities(document: Document) -> list[str]:
     for place, card in enumerate(document.opportunities, start=1):
         lines += ["", *_wrap(f"{place}. {card.title}")]
         lines += _wrap(
-            f"{_ceiling(card.ceiling)}{_quantity(card.time)}, "
+            f"{_ceiling(card)}{_quantity(card.time)}, "
             f"{value(card.step_share, 'share')} of the window"
             + (f"; modelled step without it {_quantity(card.modelled)}" if card.modelled else ""),
             "     ",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapscope._version import __version__
@@ -36,6 +37,7 @@ def build(run: Run) -> Document:
     first = verdict.build(known, cards, copies)
     if first.is_withheld:
         cards = ()
+    cards = tuple(replace(card, labels=first.labels) for card in cards)
     missing = () if first.is_withheld or known.model.has_bound else (model.no_bound(known.model),)
     sections = (
         Section(

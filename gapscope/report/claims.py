@@ -21,6 +21,22 @@ CLAIMS: dict[str, Claim] = {
             "Count the rows of the source file; a check that disagrees is a bug.",
         ),
         Claim(
+            "contract",
+            "What was run, and how it was laid out over ranks.",
+            Status.UNVERIFIED,
+            "`v1.analysis_contract`: as the captures state it, else as `[run]` of gapscope.toml "
+            "declares it; what disagrees is the check `contract_contradiction`.",
+            "Compare with the configuration of the job.",
+        ),
+        Claim(
+            "perturbation",
+            "Whether profiling slowed the run down.",
+            Status.MEASURED,
+            "`v1.perturbation`: profiled steps that count beside `reference_step_ms`, the declared "
+            "steps of the same run that no profiler watched.",
+            "Time more unprofiled steps of the same run.",
+        ),
+        Claim(
             "budget",
             "Times of a step are lengths of unions of device activity, clipped to its window.",
             Status.MEASURED,
@@ -129,13 +145,6 @@ CLAIMS: dict[str, Claim] = {
             "`v1.launch_stack`, `v1.stack_link`, `v1.root_cause`: by rank, thread and number of "
             "the launch, or by the Python calls open at it.",
             "Delay the launches of one line by a known sleep: its time must grow by it.",
-        ),
-        Claim(
-            "perturbed-gain",
-            "Whether the profiler slowed the steps that gains are stated for.",
-            Status.INFERRED,
-            "`v1.perturbation`: profiled steps against declared ones that no profiler watched.",
-            "Time more steps without a profiler and declare them.",
         ),
         Claim(
             "confidence",

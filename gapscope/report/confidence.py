@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapscope.report import gains
 from gapscope.report.document import Statement
 from gapscope.report.verdict import blocking_bound
 from gapscope.units import plural, value
@@ -63,7 +62,7 @@ def _of_window(facts: Facts) -> list[str]:
         doubts.append("the steps are a period that only recurred")
     if facts.top["step_count"] < _FEW_STEPS:
         doubts.append(f"only {plural(facts.top['step_count'], 'step')} counted")
-    if gains.is_perturbed(facts):
+    if facts.is_perturbed:
         doubts.append("the profiler slowed these steps")
     if facts.shared:
         doubts.append("ranks share a device and contend for it")

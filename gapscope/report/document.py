@@ -178,6 +178,7 @@ class Opportunity:
     `ceiling` is the speed-up if it vanished entirely; None where a percentage would mislead.
     `modelled` is the step that a replay without it takes; None where nothing was replayed. `bound`
     says which way the time may be wrong, `verify` what a capture after the change must show.
+    `labels` stand beside its figures: `perturbed`.
     """
 
     id: str
@@ -196,6 +197,7 @@ class Opportunity:
     confidence: Statement
     verify: str
     modelled: Quantity | None = None
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ class Verdict:
     `rank`, `window` and the quantities are those of the rank that stands for the run: the one with
     the longest step where there is a bound, else the one whose compute is absent longest. `t_lb` is
     None without a bound; `is_provisional`: with a bound, but without a verdict on what lies above
-    it. `parts` is what to show beside the step.
+    it. `parts` is what to show beside the step, `labels` what every figure is: `perturbed`.
     """
 
     is_withheld: bool
@@ -235,6 +237,7 @@ class Verdict:
     gap_share: float | None = None
     is_provisional: bool = False
     parts: tuple[Part, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

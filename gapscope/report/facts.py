@@ -44,6 +44,8 @@ class Facts:
     anchors: dict[int, str]
     model: model.Model
     costs: dict[str, actions.Advice]
+    perturbation: list[Row]
+    parts: dict[int, str]
 
     def rows(self, query: str) -> list[Row]:
         """Rows of one more query."""
@@ -84,6 +86,11 @@ class Facts:
     def has_ceiling(self) -> bool:
         """Whether a speed-up in percent says something: of a step, and one that computes."""
         return self.projection == "device" and self.top["compute_share"] >= COMPUTE_FLOOR
+
+    @property
+    def is_perturbed(self) -> bool:
+        """Whether profiling slowed the run down materially: every time and ceiling says so."""
+        return any(row["verdict"] == "perturbed" for row in self.perturbation)
 
     @property
     def is_inferred(self) -> bool:
@@ -133,6 +140,8 @@ def load(run: Run) -> Facts:
         anchors={row["rank"]: row["source"] for row in rows(queries.ANCHORS)},
         model=known,
         costs=actions.read(rows),
+        perturbation=rows(queries.PERTURBATION),
+        parts={row["rank"]: row["part"] for row in rows(queries.RANK_PARTS)},
     )
 
 

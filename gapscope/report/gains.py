@@ -79,7 +79,11 @@ def tables(facts: Facts) -> tuple[Table, ...]:
                 Column("ceiling", "throughput", "share", "`T/(T-R) - 1`, at most"),
                 *((Column("mfu", "MFU", "share", "at most"),) if has_mfu else ()),
                 Column("status", "known", "text", "measured, inferred or unverified"),
-                Column("label", "label", "text", "`perturbed`: slowed by the profiler"),
+                *(
+                    (Column("label", "label", "text", "`perturbed`: slowed by the profiler"),)
+                    if any(row["label"] for row in rows)
+                    else ()
+                ),
             ),
             notes=(
                 (
@@ -109,35 +113,19 @@ def _row(row: Row) -> Row:
     }
 
 
-def is_perturbed(facts: Facts) -> bool:
-    """Whether the profiler is known to have slowed the steps of this rank materially."""
-    found = facts.rows(
-        f"SELECT verdict FROM v1.perturbation WHERE rank = {facts.at.rank}"
-        " AND verdict = 'perturbed'"
-    )
-    return bool(found)
-
-
 def statements(facts: Facts) -> list[Statement]:
-    """That the steps are slower than they would be, or that the reference is of other work."""
-    if facts.focus is None or not is_perturbed(facts):
+    """That declared steps are of other work, where that shows."""
+    if facts.focus is None or not facts.is_perturbed:
         return []
-    said = [
-        Statement(
-            "Perturbed: the profiler slowed these steps materially (section 2). Times and ceilings "
-            "are those of the profiled run and are not corrected.",
-            "perturbed-gain",
-        )
-    ]
-    if not facts.rows(
+    if facts.rows(
         f"SELECT basis FROM v1.gain WHERE basis = 'reference' AND rank = {facts.at.rank} LIMIT 1"
     ):
-        floor = "T_lb" if facts.model.has_bound else "the compute"
-        said.append(
-            Statement(
-                f"The declared steps without a profiler are shorter than {floor} of the profiled "
-                "ones: they are not of the same work, and no gain is stated on them.",
-                "perturbed-gain",
-            )
+        return []
+    floor = "T_lb" if facts.model.has_bound else "the compute"
+    return [
+        Statement(
+            f"The declared steps without a profiler are shorter than {floor} of the profiled "
+            "ones: they are not of the same work, and no gain is stated on them.",
+            "perturbation",
         )
-    return said
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapscope.report import model_queries, queries
+from gapscope.report import contract, model_queries, queries
 from gapscope.report.document import Column, Section, Statement, Table
 from gapscope.report.facts import table
 from gapscope.units import plural
@@ -66,6 +66,7 @@ def section(facts: Facts) -> Section:
         )
         for ranks in facts.shared
     ]
+    statements += contract.statements(facts)
     shown = facts.ranks[:_SHOWN]
     return Section(
         id="quality",
@@ -97,6 +98,7 @@ def section(facts: Facts) -> Section:
                 else (f"The first {_SHOWN} of {plural(len(facts.ranks), 'rank')}.",),
                 is_open=len(facts.ranks) <= 16,
             ),
+            *contract.tables(facts),
             *_model(facts),
         ),
     )

@@ -28,6 +28,17 @@ ABSENT_CLASSES = ("launch_starved", "blocking", "stalled", "tail")
 
 RANKS = "FROM v1.rank ORDER BY rank"
 
+RANK_PARTS = "SELECT rank, part FROM v1.rank_part ORDER BY rank"
+
+# Slowest first: one such rank is enough for the label.
+PERTURBATION = """\
+SELECT
+    rank, verdict, profiled_count, profiled_median_ns, profiled_min_ns, profiled_max_ns,
+    reference_count, reference_median_ns, reference_min_ns, reference_max_ns, slowdown, spread_ns
+FROM v1.perturbation
+ORDER BY slowdown DESC, rank
+LIMIT 64"""
+
 QUALITY = """\
 SELECT
     coalesce(string_agg(rank::VARCHAR, ', ' ORDER BY rank), 'run') AS ranks,

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from gapscope.report import gap_verdict, heat, model_queries, queries, survey_tables
 from gapscope.report.document import Column, Quantity, Section, Statement, Table
 from gapscope.report.facts import quantity, table
-from gapscope.units import plural, value
+from gapscope.units import listed, plural, value
 
 if TYPE_CHECKING:
     from gapscope.report.facts import Facts, Row
 
 # So many ranks a table; the query without its LIMIT has all.
 _RANKS_SHOWN = 64
+# So many parts are told of in words.
+_PARTS_SAID = 8
 
 NO_CLOCK = Statement(
     "No skew, no last arrival and no straggler: the clocks of these ranks cannot be compared, "
@@ -156,18 +158,25 @@ def _spread(facts: Facts) -> list[Statement]:
         return [
             Statement(f"One rank is budgeted, rank {rank}: nothing to compare it with.", "ranks")
         ]
-    by_step = sorted(facts.summary, key=lambda row: (row["step_ns"], row["rank"]))
-    by_compute = sorted(facts.summary, key=lambda row: (row["compute_ns"], row["rank"]))
+    of_part: dict[str, list[Row]] = {}
+    for row in facts.summary:
+        of_part.setdefault(facts.parts[row["rank"]], []).append(row)
+    compared = [(part, rows) for part, rows in of_part.items() if len(rows) > 1]
     said = [
-        Statement(
-            f"A rank's {facts.usual} lasts from {value(by_step[0]['step_ns'], 'ns')} (rank "
-            f"{by_step[0]['rank']}) to {value(by_step[-1]['step_ns'], 'ns')} (rank "
-            f"{by_step[-1]['rank']}); compute in it from "
-            f"{value(by_compute[0]['compute_ns'], 'ns')} (rank {by_compute[0]['rank']}) to "
-            f"{value(by_compute[-1]['compute_ns'], 'ns')} (rank {by_compute[-1]['rank']}).",
-            "ranks",
-        )
+        _spread_of(facts, rows, f"{part}: " if len(of_part) > 1 else "")
+        for part, rows in compared[:_PARTS_SAID]
     ]
+    if len(compared) > _PARTS_SAID:
+        rest = len(compared) - _PARTS_SAID
+        said.append(Statement(f"{plural(rest, 'further part')} stand in the table.", "ranks"))
+    alone = [(rows[0]["rank"], part) for part, rows in of_part.items() if len(rows) == 1]
+    if alone:
+        named = listed([f"{rank} ({part})" for rank, part in alone])
+        said.append(
+            Statement(
+                f"Compared with no other, being the only one of its part: rank {named}.", "parts"
+            )
+        )
     said += [
         Statement(
             f"Ranks {ranks} share one device: their differences are contention as well.", "capture"
@@ -175,6 +184,20 @@ def _spread(facts: Facts) -> list[Statement]:
         for ranks in facts.shared
     ]
     return said
+
+
+def _spread_of(facts: Facts, rows: list[Row], begin: str) -> Statement:
+    """How far ranks of one part are apart."""
+    by_step = sorted(rows, key=lambda row: (row["step_ns"], row["rank"]))
+    by_compute = sorted(rows, key=lambda row: (row["compute_ns"], row["rank"]))
+    return Statement(
+        f"{begin}A rank's {facts.usual} lasts from {value(by_step[0]['step_ns'], 'ns')} (rank "
+        f"{by_step[0]['rank']}) to {value(by_step[-1]['step_ns'], 'ns')} (rank "
+        f"{by_step[-1]['rank']}); compute in it from "
+        f"{value(by_compute[0]['compute_ns'], 'ns')} (rank {by_compute[0]['rank']}) to "
+        f"{value(by_compute[-1]['compute_ns'], 'ns')} (rank {by_compute[-1]['rank']}).",
+        "ranks",
+    )
 
 
 def _rank_table(facts: Facts) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from gapscope.report.document import Column, Opportunity, Statement, Table
@@ -24,7 +25,11 @@ _CARDS = {
     "blocking": ("finding-blocking",),
 }
 
+_WAS = {"running": "running", "launch_starved": "launched late", "stalled": "stalled"}
+
+# What is listed, at most and at least.
 _ROWS = 20
+_SHARE = 0.001
 
 
 def _query(window: Window, *, by_line: bool) -> str:
@@ -39,6 +44,7 @@ INNER JOIN v1.step_budget AS b
     ON c.rank = b.rank AND c.projection = b.projection AND c.step_id = b.step_id
 WHERE c.{window.where.replace(" AND ", " AND c.")}
 GROUP BY ALL
+HAVING step_share >= {_SHARE}
 ORDER BY total_ns DESC, c.phenomenon, c.reason, line
 LIMIT {_ROWS}"""
 
@@ -114,7 +120,7 @@ def _linked(link: Row) -> Statement:
 def _row(row: Row, cards: tuple[Opportunity, ...], link: Row, *, has_source: bool) -> Row:
     phenomenon = row["phenomenon"].replace("_", "-")
     if row["phenomenon"] == "blocking":
-        phenomenon += f", held by an op that was {row['reason'].replace('_', '-')}"
+        phenomenon += f", held by an op that was {_WAS[row['reason']]}"
     named = {
         "phenomenon": phenomenon,
         "total_ns": row["total_ns"],
@@ -131,6 +137,13 @@ def _row(row: Row, cards: tuple[Opportunity, ...], link: Row, *, has_source: boo
     return {
         **named,
         "mechanism": row["line"],
-        "knob": card.what_to_try[0] if card is not None and card.what_to_try else "",
+        "knob": _knob(card),
         "status": "inferred" if is_checked else "unverified",
     }
+
+
+def _knob(card: Opportunity | None) -> str:
+    """The first thing to try of the card that establishes the cost, without its explanation."""
+    if card is None or not card.what_to_try:
+        return ""
+    return re.split(r": |\. ", card.what_to_try[0], maxsplit=1)[0].rstrip(".")

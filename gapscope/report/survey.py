@@ -71,7 +71,9 @@ SELECT
     a.op_count, a.matched_count
 FROM (
     SELECT
-        count(*) AS captured, max(world_size) AS world_size, count(DISTINCT hostname) AS hosts,
+        count(*) AS captured,
+        (SELECT value::BIGINT FROM v1.analysis_contract WHERE item = 'world_size') AS world_size,
+        count(DISTINCT hostname) AS hosts,
         count(DISTINCT coalesce(device_uuid, hostname || ' ' || device)) AS devices,
         any_value(device_name) AS device_name
     FROM v1.rank

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapscope.report import gap_verdict, utilisation
+from gapscope.report import contract, gap_verdict, utilisation
 from gapscope.report.document import Opportunity, Part, Quantity, Statement, Verdict
 from gapscope.report.facts import THRESHOLD, quantity
 from gapscope.report.quality import concerns
@@ -155,10 +155,15 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
             *communication(focus),
             *bounded,
         ]
+    labels = (contract.PERTURBED,) if facts.is_perturbed else ()
+    if labels:
+        headline = Statement(f"[{', '.join(labels)}] {headline.text}", headline.claim)
+    limits = [*contract.perturbation(facts), *contract.covered(facts)]
     return Verdict(
         is_withheld=False,
         headline=headline,
         statements=(
+            *limits,
             *said,
             *utilisation.statements(facts),
             *_shared(facts),
@@ -179,6 +184,7 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
         gap_share=known.run["gap_share"] if known.has_bound else None,
         is_provisional=known.is_provisional,
         parts=tiles,
+        labels=labels,
     )
 
 
@@ -275,12 +281,16 @@ def _anchor(facts: Facts) -> list[Statement]:
 
 
 def _worst_rank(facts: Facts) -> list[Statement]:
-    if len(facts.summary) < 2:
+    """The rank in focus beside those of its part; others run another program."""
+    part = facts.parts[facts.at.rank]
+    peers = [row for row in facts.summary if facts.parts[row["rank"]] == part]
+    if len(peers) < 2:
         return []
-    worst, least = facts.summary[0], facts.summary[-1]
+    worst, least = peers[0], peers[-1]
+    of_part = "" if len(peers) == len(facts.summary) else f" of {part}"
     return [
         Statement(
-            f"Of {plural(len(facts.summary), 'rank')}, rank {worst['rank']} has compute absent "
+            f"Of {plural(len(peers), 'rank')}{of_part}, rank {worst['rank']} has compute absent "
             f"longest in its {facts.usual} ({value(worst['compute_absent_ns'], 'ns')}), rank "
             f"{least['rank']} shortest ({value(least['compute_absent_ns'], 'ns')}).",
             "ranks",
@@ -353,12 +363,17 @@ def _findings(opportunities: tuple[Opportunity, ...], facts: Facts) -> list[Stat
         ]
     return [
         Statement(
-            f"Largest ceiling: {top.title}, at most {ceiling_text(top.ceiling)} if that time "
-            "vanished and nothing else grew. It is a ceiling, not a forecast, and ceilings do not "
-            "add.",
+            f"Largest ceiling{labelled(facts)}: {top.title}, at most {ceiling_text(top.ceiling)} "
+            "if that time vanished and nothing else grew. It is a ceiling, not a forecast, and "
+            "ceilings do not add.",
             "ceiling",
         )
     ]
+
+
+def labelled(facts: Facts) -> str:
+    """` (perturbed)` where the capture is."""
+    return f" ({contract.PERTURBED})" if facts.is_perturbed else ""
 
 
 def ceiling_text(ceiling: Quantity) -> str:

@@ -6,7 +6,7 @@
 -- since:      1
 -- columns:
 --   rank      BIGINT   -  Global rank.
---   source    VARCHAR  -  user, profiler_step, nvtx_step, gapscope_step, optimizer, collective_sequence or kernel_sequence.
+--   source    VARCHAR  -  user, profiler_step, nvtx_step, gapscope_step, optimizer, collective_sequence, optimizer_kernels or kernel_sequence.
 --   priority  INTEGER  -  The lowest priority present is the run's step anchor.
 --   ordinal   BIGINT   -  Number of the step, from 0.
 --   label     VARCHAR  -  Text of the range, or what recurred.
@@ -47,7 +47,10 @@ candidate AS (
                 THEN 'nvtx_step'
             WHEN
                 r.kind IN ('user_annotation', 'push_pop')
-                AND regexp_matches(n.name, '^Optimizer\.step#')
+                AND (
+                    regexp_matches(n.name, '^Optimizer\.step#')
+                    OR regexp_full_match(n.name, '(?i)optimizer([ _.-]?step)?')
+                )
                 THEN 'optimizer'
         END AS source
     FROM v1.range AS r
@@ -126,25 +129,30 @@ ranged AS (
     WINDOW by_rank AS (PARTITION BY o.rank ORDER BY o.start_ns)
 ),
 
--- Without any such range: a name that recurs after a constant number of launches. Communication first.
-unanchored AS (
-    SELECT rank
-    FROM v1.rank
-    EXCEPT
-    SELECT rank
-    FROM ranged
+-- Without two such anchors: what recurs after a constant number of launches. Communication first.
+uncertain AS (
+    SELECT
+        k.rank,
+        count(DISTINCT r.source) AS anchor_count
+    FROM v1.rank AS k
+    LEFT JOIN ranged AS r ON k.rank = r.rank
+    GROUP BY k.rank
+    HAVING count(DISTINCT r.source) < 2
 ),
 
 launched AS (
     SELECT
         o.rank,
         l.source,
+        u.anchor_count,
         o.name_id,
+        o.op_class = 'optimizer' AS is_optimizer,
         coalesce(o.launch_start_ns, o.start_ns) AS at_ns,
+        coalesce(o.launch_end_ns, o.start_ns + 1) AS issued_ns,
         row_number() OVER (
             PARTITION BY o.rank, l.source ORDER BY coalesce(o.launch_start_ns, o.start_ns), o.op_id
         ) AS pos
-    FROM unanchored AS u
+    FROM uncertain AS u
     INNER JOIN v1.device_op AS o ON u.rank = o.rank
     INNER JOIN (VALUES ('collective_sequence'), ('kernel_sequence')) AS l (source)
         ON o.kind = 'kernel' AND (l.source = 'kernel_sequence' OR o.time_class = 'communication')
@@ -159,6 +167,8 @@ spaced AS (
         pos,
         pos - lag(pos) OVER (PARTITION BY rank, source, name_id ORDER BY pos) AS spacing
     FROM launched
+    -- Beside a range, kernels that recur say less than it does.
+    WHERE source = 'collective_sequence' OR anchor_count = 0
 ),
 
 -- The longest period, seen at least three times, that most of the sequence repeats.
@@ -211,9 +221,85 @@ recurring AS (
     INNER JOIN repeating AS r ON l.rank = r.rank AND l.source = r.source AND l.name_id IS NOT DISTINCT FROM r.name_id
 ),
 
+-- Kernels of the optimizer come in bursts, one a step, with the rest of the step between them.
+optimizer_kernel AS (
+    SELECT
+        rank,
+        at_ns,
+        issued_ns,
+        pos,
+        lead(pos) OVER (PARTITION BY rank ORDER BY pos) - pos AS spacing
+    FROM launched
+    WHERE source = 'kernel_sequence' AND is_optimizer
+),
+
+burst_end AS (
+    SELECT
+        rank,
+        issued_ns,
+        pos,
+        count(*) OVER (PARTITION BY rank) AS burst_count,
+        row_number() OVER (PARTITION BY rank ORDER BY pos) AS burst,
+        ordinal - lag(ordinal, 1, 0) OVER (PARTITION BY rank ORDER BY pos) AS kernel_count
+    FROM (
+        SELECT
+            rank,
+            issued_ns,
+            pos,
+            row_number() OVER (PARTITION BY rank ORDER BY pos) AS ordinal,
+            coalesce(spacing > 0.5 * max(spacing) OVER (PARTITION BY rank), TRUE) AS is_last,
+            max(spacing) OVER (PARTITION BY rank) AS widest
+        FROM optimizer_kernel
+    ) AS placed
+    WHERE is_last AND widest >= 20
+),
+
+-- The first and the last burst may be cut off by the capture; all others hold as many kernels.
+burst AS (
+    SELECT
+        e.rank,
+        e.issued_ns,
+        e.burst,
+        u.kernel_count
+    FROM burst_end AS e
+    INNER JOIN (
+        SELECT
+            rank,
+            mode(kernel_count) AS kernel_count
+        FROM burst_end
+        GROUP BY rank
+        HAVING count(*) >= 3
+    ) AS u ON e.rank = u.rank
+    WHERE e.burst < e.burst_count OR e.kernel_count = u.kernel_count
+    QUALIFY bool_and(e.burst IN (1, e.burst_count) OR e.kernel_count = u.kernel_count) OVER (PARTITION BY e.rank)
+),
+
+updated AS (
+    SELECT
+        b.rank,
+        'optimizer_kernels' AS source,
+        b.kernel_count || ' kernels of the optimizer' AS label,
+        coalesce(lag(b.issued_ns) OVER by_rank, least(s.start_ns, f.at_ns)) AS start_ns,
+        b.issued_ns AS end_ns,
+        lag(b.issued_ns) OVER by_rank IS NULL AS is_partial
+    FROM burst AS b
+    INNER JOIN (
+        SELECT
+            rank,
+            min(at_ns) AS at_ns
+        FROM launched
+        GROUP BY rank
+    ) AS f ON b.rank = f.rank
+    LEFT JOIN capture_start AS s ON b.rank = s.rank
+    WINDOW by_rank AS (PARTITION BY b.rank ORDER BY b.burst)
+),
+
 everything AS (
     SELECT *
     FROM ranged
+    UNION ALL
+    SELECT *
+    FROM updated
     UNION ALL
     SELECT
         rank,
@@ -232,7 +318,7 @@ SELECT
     array_position(
         [
             'user', 'profiler_step', 'nvtx_step', 'gapscope_step', 'optimizer', 'collective_sequence',
-            'kernel_sequence'
+            'optimizer_kernels', 'kernel_sequence'
         ],
         e.source
     )::INTEGER AS priority,

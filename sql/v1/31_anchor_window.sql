@@ -15,6 +15,7 @@
 --   end_ns     BIGINT   ns End.
 --   is_partial BOOLEAN  -  The window starts or ends with the capture, not with an anchor.
 --   carried_in_ns BIGINT ns First device window: how far into it the device still ran ops launched before; NULL in others.
+--   op_count   BIGINT   -  Device ops launched in the step.
 -- audit device_windows_tile:
 --   SELECT w.rank, w.step_id FROM v1.anchor_window AS w INNER JOIN v1.anchor_window AS p
 --   ON w.rank = p.rank AND w.source = p.source AND w.step_id = p.step_id + 1 AND p.projection = 'device'
@@ -62,7 +63,8 @@ last_op AS (
         h.rank,
         h.source,
         h.ordinal,
-        max(l.end_ns) AS end_ns
+        max(l.end_ns) AS end_ns,
+        count(*) AS op_count
     FROM anchored AS l
     ASOF INNER JOIN v1.step_range AS h
         ON l.rank = h.rank AND l.source = h.source AND l.at_ns >= h.start_ns
@@ -102,6 +104,9 @@ ended AS (
         h.ordinal AS step_id,
         h.label,
         h.is_partial,
+        h.start_ns,
+        h.end_ns AS host_end_ns,
+        coalesce(l.op_count, 0) AS op_count,
         min(h.start_ns) OVER so_far AS first_ns,
         greatest(max(l.end_ns) OVER so_far, min(h.start_ns) OVER so_far) AS end_ns
     FROM v1.step_range AS h
@@ -117,6 +122,7 @@ device AS (
         step_id,
         label,
         is_partial,
+        op_count,
         coalesce(lag(end_ns) OVER (PARTITION BY rank, source ORDER BY step_id), first_ns) AS start_ns,
         end_ns
     FROM ended
@@ -127,13 +133,14 @@ SELECT
     source,
     priority,
     'host' AS projection,
-    ordinal AS step_id,
+    step_id,
     label,
     start_ns,
-    end_ns,
+    host_end_ns AS end_ns,
     is_partial,
-    NULL::BIGINT AS carried_in_ns
-FROM v1.step_range
+    NULL::BIGINT AS carried_in_ns,
+    op_count
+FROM ended
 UNION ALL
 SELECT
     d.rank,
@@ -145,6 +152,7 @@ SELECT
     d.start_ns,
     d.end_ns,
     d.is_partial,
-    CASE WHEN d.step_id = 0 THEN coalesce(c.carried_in_ns, 0) END::BIGINT AS carried_in_ns
+    CASE WHEN d.step_id = 0 THEN coalesce(c.carried_in_ns, 0) END::BIGINT AS carried_in_ns,
+    d.op_count
 FROM device AS d
 LEFT JOIN carried AS c ON d.rank = c.rank AND d.source = c.source;

@@ -1,7 +1,7 @@
 -- view:       v1.step
 -- purpose:    Steps of each rank and whether they stay out of medians and verdicts.
 -- grain:      rank, step_id
--- depends-on: v1.step_window, v1.device_op, v1.api_call, v1.name, v1.overhead, v1.rank
+-- depends-on: v1.step_window, v1.device_op, v1.api_call, v1.name, v1.overhead, v1.rank, v1.declared, v1.declared_part
 -- materialise: run
 -- since:      1
 -- columns:
@@ -13,7 +13,7 @@
 --   host_end_ns      BIGINT   ns End on the host.
 --   device_start_ns  BIGINT   ns Start on the device.
 --   device_end_ns    BIGINT   ns End on the device.
---   is_boundary      BOOLEAN  -  Warm-up, graph capture, profiler activity, or a first step that ranks disagree on.
+--   is_boundary      BOOLEAN  -  Warm-up, graph capture, profiler activity, outside the declared steady steps, or a first step that ranks disagree on.
 --   boundary_reason  VARCHAR  -  Why; NULL otherwise.
 CREATE OR REPLACE VIEW v1.step AS
 WITH paired AS (
@@ -108,16 +108,18 @@ first_op AS (
     GROUP BY rank
 ),
 
--- First step, compared between ranks of one job: same world size, same kind of device and of capture.
+-- First step, compared between ranks of one job: same world size, stage, and kind of device and of capture.
 first_length AS (
     SELECT
         p.rank,
         p.device_end_ns - p.device_start_ns AS length_ns,
         r.world_size,
         r.device_name,
-        r.source_format
+        r.source_format,
+        d.part
     FROM paired AS p
     LEFT JOIN v1.rank AS r ON p.rank = r.rank
+    LEFT JOIN v1.declared_part AS d ON p.rank = d.rank
     WHERE p.step_id = 0 AND p.device_end_ns > p.device_start_ns
 ),
 
@@ -126,7 +128,7 @@ first_step AS (
         rank,
         max(length_ns) OVER job > 1.1 * min(length_ns) OVER job AS differs
     FROM first_length
-    WINDOW job AS (PARTITION BY world_size, device_name, source_format)
+    WINDOW job AS (PARTITION BY world_size, device_name, source_format, part)
 ),
 
 warming AS (
@@ -139,6 +141,14 @@ warming AS (
         ) AS is_leading
     FROM paired AS p
     LEFT JOIN called AS c ON p.rank = c.rank AND p.step_id = c.step_id
+),
+
+steady AS (
+    SELECT
+        split_part(value, ':', 1)::BIGINT AS first_step,
+        split_part(value, ':', 2)::BIGINT AS end_step
+    FROM v1.declared
+    WHERE section = 'run' AND item = 'steady_steps'
 ),
 
 reasoned AS (
@@ -161,6 +171,9 @@ reasoned AS (
                     AND o.waited_ns > greatest(1e6, 0.02 * (p.device_end_ns - p.device_start_ns))
                     THEN 'the first launch waits for what was before the capture'
             END,
+            CASE
+                WHEN p.step_id < y.first_step OR p.step_id >= y.end_step THEN 'outside the declared steady steps'
+            END,
             CASE WHEN p.step_id = 0 AND s.differs THEN 'first step differs between ranks by over 10 %' END
         ) AS reason
     FROM paired AS p
@@ -169,6 +182,7 @@ reasoned AS (
     LEFT JOIN flushed AS f ON p.rank = f.rank AND p.step_id = f.step_id
     LEFT JOIN first_step AS s ON p.rank = s.rank
     LEFT JOIN first_op AS o ON p.rank = o.rank
+    LEFT JOIN steady AS y ON TRUE
 )
 
 SELECT

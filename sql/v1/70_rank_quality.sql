@@ -1,7 +1,7 @@
 -- view:       v1.rank_quality
 -- purpose:    Checks over the rows of one rank: joins, intervals, edges, step anchors.
 -- grain:      rank, check_name
--- depends-on: v1.gpu_op, v1.api_call, v1.op, v1.event_edge, v1.step_range, v1.anchor_window, v1.range, v1.name, v1.run_option
+-- depends-on: v1.gpu_op, v1.api_call, v1.op, v1.event_edge, v1.step_range, v1.anchor_check, v1.range, v1.name, v1.run_option
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -104,22 +104,31 @@ chosen AS (
     QUALIFY row_number() OVER (PARTITION BY rank ORDER BY priority) = 1
 ),
 
--- A second anchor, compared in the device projection window by window. The first window starts at
--- the range's own start, which anchors are free to put elsewhere, so it is not compared.
+-- The anchor in use and each other one, with their step times: one of them is not the step where they disagree.
 second AS (
     SELECT
-        a.rank,
-        b.source,
-        count(*) AS pair_count,
-        count(*) FILTER (
-            WHERE abs((b.end_ns - b.start_ns) - (a.end_ns - a.start_ns)) > 0.02 * (a.end_ns - a.start_ns)
-        ) AS apart_count
-    FROM v1.anchor_window AS a
-    INNER JOIN chosen AS c ON a.rank = c.rank AND a.source = c.source
-    INNER JOIN v1.anchor_window AS b
-        ON a.rank = b.rank AND a.step_id = b.step_id AND a.priority < b.priority
-    WHERE a.projection = 'device' AND b.projection = 'device' AND a.step_id > 0
-    GROUP BY a.rank, b.source
+        u.rank,
+        o.priority,
+        -- The user's word ends a contest. A range is not refuted by what merely recurs, but a step is no step of the
+        -- optimizer when that runs less often.
+        CASE
+            WHEN o.verdict = 'agrees' THEN 1
+            WHEN u.source = 'user' THEN 2
+            WHEN (u.priority < 6) = (o.priority < 6) THEN 4
+            WHEN o.source = 'optimizer_kernels' THEN 3
+            ELSE 2
+        END AS severity,
+        printf(
+            '%s (%d steps, median %.3f ms)', o.source, o.step_count, o.median_ns / 1e6
+        ) || CASE
+            WHEN o.pair_count IS NOT NULL
+                THEN printf(': %d of %d paired windows are more than 2 %% apart', o.apart_count, o.pair_count)
+            ELSE ''
+        END AS said,
+        printf('%s (%d steps, median %.3f ms)', u.source, u.step_count, u.median_ns / 1e6) AS used_said
+    FROM v1.anchor_check AS u
+    INNER JOIN v1.anchor_check AS o ON u.rank = o.rank AND o.verdict IN ('agrees', 'disagrees')
+    WHERE u.is_used
 ),
 
 -- Labels of FSDP2 said twice: by GapScope's instrument and, say, by emit_nvtx().
@@ -246,7 +255,7 @@ SELECT
     'step_anchor' AS check_name,
     CASE
         WHEN c.source IN ('user', 'profiler_step', 'nvtx_step', 'gapscope_step') THEN 'ok'
-        WHEN c.source = 'optimizer' THEN 'info'
+        WHEN c.source IN ('optimizer', 'optimizer_kernels') THEN 'info'
         ELSE 'warn'
     END AS status,
     printf('%d steps from %s (%s)', c.step_count, c.source, c.label) AS detail,
@@ -279,12 +288,47 @@ UNION ALL
 SELECT
     s.rank,
     'anchor_agreement' AS check_name,
-    CASE WHEN sum(s.apart_count) > 0 THEN 'warn' ELSE 'ok' END AS status,
-    string_agg(
-        printf('%s: %d of %d paired windows are more than 2 %% apart', s.source, s.apart_count, s.pair_count),
-        '; '
-        ORDER BY s.source
-    ) AS detail,
-    CASE WHEN sum(s.apart_count) > 0 THEN 'verdicts beyond the budget: two step anchors disagree' END AS forbids
+    ['ok', 'info', 'warn', 'fail'][max(s.severity)] AS status,
+    CASE max(s.severity)
+        WHEN 1 THEN ''
+        WHEN 4 THEN 'two step anchors disagree, name the steps with `--steps`: '
+        ELSE 'another anchor has other steps: '
+    END
+    || s.used_said || ' against ' || string_agg(s.said, '; ' ORDER BY s.priority) AS detail,
+    CASE max(s.severity)
+        WHEN 3 THEN 'that a step holds one step of the optimizer'
+        WHEN 4 THEN 'anything beyond the budget'
+    END AS forbids
 FROM second AS s
-GROUP BY s.rank;
+GROUP BY s.rank, s.used_said
+UNION ALL
+SELECT
+    c.rank,
+    'anchor_agreement' AS check_name,
+    'info' AS status,
+    'no second anchor to check ' || c.source || ' by' AS detail,
+    NULL AS forbids
+FROM chosen AS c
+WHERE c.priority >= 5 AND c.rank NOT IN (SELECT s.rank FROM second AS s)
+UNION ALL
+SELECT
+    a.rank,
+    'step_stability' AS check_name,
+    CASE
+        WHEN a.op_count_max <= 1.05 * a.op_count_min THEN 'ok'
+        WHEN a.priority < 6 THEN 'info'
+        ELSE 'warn'
+    END AS status,
+    printf(
+        '%d steps after the first launch %s device ops each',
+        a.step_count - 1,
+        CASE
+            WHEN a.op_count_min = a.op_count_max THEN a.op_count_min::VARCHAR
+            ELSE a.op_count_min || ' to ' || a.op_count_max
+        END
+    ) AS detail,
+    CASE
+        WHEN a.op_count_max > 1.05 * a.op_count_min THEN 'comparisons of steps as equal work'
+    END AS forbids
+FROM v1.anchor_check AS a
+WHERE a.is_used AND a.op_count_min IS NOT NULL;

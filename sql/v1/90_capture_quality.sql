@@ -1,7 +1,7 @@
 -- view:       v1.capture_quality
 -- purpose:    What the capture can and cannot support: the readers' notes and checks over the rows.
 -- grain:      rank, check_name
--- depends-on: v1.source_quality, v1.rank, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note
+-- depends-on: v1.source_quality, v1.rank, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note, v1.tool_quality, v1.analysis_contract, v1.perturbation, v1.profiler_activity
 -- materialise: run
 -- since:      1
 -- columns:
@@ -46,10 +46,11 @@ shared AS (
 present AS (
     SELECT
         count(*) AS rank_count,
-        max(r.world_size) AS world_size,
+        coalesce(max(r.world_size), max(a.value::BIGINT)) AS world_size,
         count(c.offset_ns) AS aligned_count
     FROM v1.rank AS r
     LEFT JOIN v1.rank_clock AS c ON r.rank = c.rank
+    LEFT JOIN v1.analysis_contract AS a ON a.item = 'world_size'
 ),
 
 audit AS (
@@ -92,7 +93,7 @@ whole_run AS (
             ELSE 'ok'
         END AS status,
         CASE
-            WHEN world_size IS NULL THEN rank_count || ' ranks; no source states the world size'
+            WHEN world_size IS NULL THEN rank_count || ' ranks; nothing states the world size'
             ELSE rank_count || ' of ' || world_size || ' ranks captured'
         END AS detail,
         CASE
@@ -151,6 +152,25 @@ whole_run AS (
     WHERE distinct_count > 1
     UNION ALL
     SELECT
+        'analysis_contract' AS check_name,
+        CASE WHEN count(value) = count(*) THEN 'ok' ELSE 'info' END AS status,
+        printf('%d of %d items are known', count(value), count(*))
+        || coalesce('; unknown: ' || string_agg(item, ', ' ORDER BY ordinal) FILTER (WHERE value IS NULL), '')
+            AS detail,
+        NULL AS forbids
+    FROM v1.analysis_contract
+    HAVING count(*) > 0
+    UNION ALL
+    SELECT
+        'contract_contradiction' AS check_name,
+        'warn' AS status,
+        string_agg(item || ': ' || contradiction, '; ' ORDER BY ordinal) AS detail,
+        'what rests on the declared values' AS forbids
+    FROM v1.analysis_contract
+    WHERE contradiction IS NOT NULL
+    HAVING count(*) > 0
+    UNION ALL
+    SELECT
         'audits' AS check_name,
         CASE WHEN sum(failed_count) > 0 THEN 'fail' ELSE 'ok' END AS status,
         CASE
@@ -189,6 +209,40 @@ of_rank AS (
         CASE WHEN boundary_count = step_count THEN 'a typical step' END AS forbids
     FROM boundary
     WHERE boundary_count > 0
+    UNION ALL
+    SELECT
+        p.rank,
+        'perturbation' AS check_name,
+        CASE WHEN p.verdict = 'not material' THEN 'ok' ELSE 'warn' END AS status,
+        printf(
+            '%s: profiled steps take %.3f ms (n=%d, %.3f to %.3f), '
+            || 'unprofiled ones %.3f ms (n=%d, %.3f to %.3f), %+.1f %%',
+            p.verdict, p.profiled_median_ns / 1e6, p.profiled_count, p.profiled_min_ns / 1e6,
+            p.profiled_max_ns / 1e6, p.reference_median_ns / 1e6, p.reference_count, p.reference_min_ns / 1e6,
+            p.reference_max_ns / 1e6, 100 * p.slowdown
+        ) || CASE
+            WHEN p.verdict = 'perturbed'
+                THEN
+                    printf(
+                        '; nothing is corrected for it, and the %.3f ms that the tool recorded of its own work '
+                        || 'are not it',
+                        coalesce(t.volume_ns, 0) / 1e6
+                    )
+            ELSE ''
+        END AS detail,
+        CASE
+            WHEN p.verdict = 'perturbed' THEN 'times and gains of an unprofiled run: all are those of a slower one'
+            WHEN p.verdict = 'faster' THEN 'whether profiling slowed the run'
+        END AS forbids
+    FROM v1.perturbation AS p
+    LEFT JOIN (
+        SELECT
+            rank,
+            sum(volume_ns) AS volume_ns
+        FROM v1.profiler_activity
+        WHERE is_tool
+        GROUP BY rank
+    ) AS t ON p.rank = t.rank
 )
 
 SELECT
@@ -206,6 +260,14 @@ SELECT
     detail,
     forbids
 FROM v1.rank_quality
+UNION ALL
+SELECT
+    rank,
+    check_name,
+    status,
+    detail,
+    forbids
+FROM v1.tool_quality
 UNION ALL
 SELECT
     rank,

@@ -1,43 +1,18 @@
 -- view:       v1.rank_part
 -- purpose:    Ranks that run the same program, and may be compared: as declared, else by what they run.
 -- grain:      rank
--- depends-on: v1.rank, v1.run_option, v1.rank_signature
+-- depends-on: v1.declared_part, v1.rank_signature
 -- materialise: run
 -- since:      1
 -- columns:
 --   rank   BIGINT  -  Global rank.
 --   part   VARCHAR -  Name of its part: the declared one, else part 1, part 2, ... by their lowest ranks.
---   source VARCHAR -  declared ([parts] of gapscope.toml, or the capture), or detected: same types of collectives, and counts a step of these and of device ops within 5 % of the next rank's.
+--   source VARCHAR -  declared ([parts] or the pipeline of [run] in gapscope.toml, or the capture); unknown stage: a part of its own, for it is not known of which stage it is; or detected: same types of collectives, and counts a step of these and of device ops within 5 % of the next rank's.
 -- audit every_rank_has_one_part:
---   SELECT r.rank FROM v1.rank AS r LEFT JOIN v1.rank_part AS p ON r.rank = p.rank
+--   SELECT r.rank FROM v1.declared_part AS r LEFT JOIN v1.rank_part AS p ON r.rank = p.rank
 --   GROUP BY r.rank HAVING count(p.part) <> 1
 CREATE OR REPLACE VIEW v1.rank_part AS
-WITH listed AS (
-    SELECT
-        e.key AS part,
-        unnest(string_split(e.value ->> '$', ',')) AS ranks
-    FROM v1.run_option AS o
-    -- Other options are no JSON, and may be read before they are left out.
-    CROSS JOIN json_each(CASE WHEN o.name = 'parts' THEN o.value ELSE '{}' END::JSON) AS e
-),
-
-span AS (
-    SELECT
-        part,
-        regexp_extract(ranks, '(\d+)\s*$', 1)::BIGINT AS last_rank,
-        regexp_extract(ranks, '^\s*(\d+)', 1)::BIGINT AS first_rank
-    FROM listed
-),
-
-declared AS (
-    SELECT
-        r.rank,
-        coalesce(min(s.part), r.part) AS part
-    FROM v1.rank AS r
-    LEFT JOIN span AS s ON r.rank BETWEEN s.first_rank AND s.last_rank
-    GROUP BY r.rank, r.part
-),
-
+WITH
 -- In order of their counts, a rank that has over 5 % more than the one before begins a new level.
 rising AS (
     SELECT
@@ -48,7 +23,7 @@ rising AS (
             PARTITION BY s.measure ORDER BY s.count_per_step, s.rank
         ) AS is_new
     FROM v1.rank_signature AS s
-    INNER JOIN declared AS d ON s.rank = d.rank
+    INNER JOIN v1.declared_part AS d ON s.rank = d.rank
     WHERE d.part IS NULL
 ),
 
@@ -67,7 +42,7 @@ signed AS (
     SELECT
         d.rank,
         coalesce(string_agg(l.measure || ' ' || l.level, ', ' ORDER BY l.measure), '') AS signature
-    FROM declared AS d
+    FROM v1.declared_part AS d
     LEFT JOIN levelled AS l ON d.rank = l.rank
     WHERE d.part IS NULL
     GROUP BY d.rank
@@ -90,6 +65,10 @@ detected AS (
 SELECT
     r.rank,
     coalesce(r.part, 'part ' || d.number) AS part,
-    CASE WHEN r.part IS NOT NULL THEN 'declared' ELSE 'detected' END AS source
-FROM declared AS r
+    CASE
+        WHEN r.source = 'unknown stage' THEN r.source
+        WHEN r.part IS NOT NULL THEN 'declared'
+        ELSE 'detected'
+    END AS source
+FROM v1.declared_part AS r
 LEFT JOIN detected AS d ON r.rank = d.rank;

@@ -144,6 +144,8 @@ def test_quality(full: Result) -> None:
         "environment": "info",
         "missing_name": "warn",
         "osrt_api": "info",
+        "thread_scheduling": "info",
+        "call_stack_link": "info",
         "event_edges": "ok",
         "sync_type": "info",
         "event_timestamps": "warn",

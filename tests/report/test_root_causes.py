@@ -57,7 +57,7 @@ def test_with_source_a_cause_has_mechanism_and_knob() -> None:
     # 20 us of blocking in the median step of 100 us, held by the gather.
     assert (gather["total_ns"], gather["piece_count"]) == (20 * US, 1)
     assert gather["phenomenon"] == "blocking, held by an op that was running"
-    assert gather["knob"] == "Start collectives earlier, or send fewer bytes."
+    assert gather["knob"] == "Start collectives earlier, or send fewer bytes"
     assert gather["status"] == "inferred"
     assert "9 of 9 launches (100.0 %) are linked, all of them checked" in _said(document)
 
