@@ -171,6 +171,22 @@ EXAMPLES = {
     "FROM part_straggler",
     "rank_survey": "FROM rank_survey ORDER BY step_ns DESC",
     "representative_rank": "FROM representative_rank",
+    "cost": "SELECT cost, proven_by FROM cost",
+    "action": "SELECT action, needs, advice FROM action WHERE cost = 'communication' "
+    "ORDER BY place",
+    "gpu_peak": "SELECT gpu, peak_tflops FROM gpu_peak WHERE precision = 'bf16' ORDER BY place",
+    "model_flops": "SELECT part, parameters, forward_flops FROM model_flops",
+    "mfu_basis": "SELECT peak_tflops, token_flops, missing FROM mfu_basis",
+    "step_mfu": "SELECT rank, step_id, mfu, causal_mfu, hfu FROM step_mfu ORDER BY rank, step_id",
+    "python_frame": "SELECT tid, count(*) AS calls FROM python_frame GROUP BY tid",
+    "call_stack": "SELECT rank, thread, count(*) AS launches FROM call_stack GROUP BY ALL",
+    "launch_stack": "SELECT frame, count(*) AS launches FROM launch_stack GROUP BY frame "
+    "ORDER BY launches DESC LIMIT 10",
+    "stack_link": "SELECT rank, linked_count, launch_count, link_rate FROM stack_link",
+    "root_cause": "SELECT phenomenon, frame, total_ns FROM root_cause "
+    "WHERE projection = 'capture' ORDER BY total_ns DESC LIMIT 10",
+    "gain": "SELECT basis, cost, avg(recoverable_ns)::BIGINT AS ns, status FROM gain "
+    "GROUP BY ALL ORDER BY ns DESC",
     "declared_part": "FROM declared_part ORDER BY rank",
     "perturbation": "FROM perturbation ORDER BY rank",
     "profiler_activity": "FROM profiler_activity ORDER BY volume_ns DESC",

@@ -56,6 +56,13 @@ def ingest(
             metavar="FILE", help="Declared configuration; default: gapscope.toml, if it is there."
         ),
     ] = None,
+    stacks: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Call stacks of launches from a capture of their own: CSV, Parquet.",
+        ),
+    ] = None,
     workers: Workers = None,
     cluster: Annotated[
         str | None,
@@ -103,6 +110,7 @@ def ingest(
         rank_from_name=rank_from_name,
         ranks=_declared(rank or []),
         config=config,
+        stacks=stacks,
         workers=workers,
         cluster=cluster,
         memory_limit=memory_limit,
@@ -132,6 +140,7 @@ def run_ingest(
     rank_from_name: bool = False,
     ranks: dict[str, int] | None = None,
     config: Path | None = None,
+    stacks: Path | None = None,
     workers: int | None = None,
     cluster: str | None = None,
     memory_limit: str | None = None,
@@ -162,6 +171,7 @@ def run_ingest(
             rank_from_name=rank_from_name,
             ranks=ranks,
             declared=declared,
+            stacks=stacks,
             workers=workers,
             cluster=cluster,
             memory_limit=memory_limit,

@@ -40,6 +40,13 @@ class RangeArgs(Struct, gc=False):
     sequence_number: Int | None = field(name="Sequence number", default=None)
 
 
+class FrameArgs(Struct, gc=False):
+    """Arguments of a call of a Python function."""
+
+    frame_id: Int | None = field(name="Python id", default=None)
+    parent_id: Int | None = field(name="Python parent id", default=None)
+
+
 class ApiArgs(Struct, gc=False):
     """Arguments of runtime and driver calls."""
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from gapscope.ingest.frames import without_directories
 from gapscope.ingest.kineto_collectives import Collectives
 from gapscope.ingest.kineto_convert import (
     Columns,
@@ -19,7 +20,7 @@ from gapscope.ingest.kineto_convert import (
     times,
 )
 from gapscope.ingest.kineto_device import DEVICE_OPS, DeviceOps
-from gapscope.ingest.kineto_fields import ApiArgs, Event, RangeArgs, SyncArgs
+from gapscope.ingest.kineto_fields import ApiArgs, Event, FrameArgs, RangeArgs, SyncArgs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +42,7 @@ API_CALLS = {
     "driver": "driver",
 }
 DEVICE_RANGE = "gpu_user_annotation"
+FRAME = "python_function"
 SYNC = "cuda_sync"
 OVERHEAD = "overhead"
 
@@ -106,6 +108,7 @@ class KinetoRows:
         self._sink = sink
         self._names = _Names(sink.intern)
         self._api_names = _Names(lambda text: sink.intern(_VERSION_SUFFIX.sub("", text)))
+        self._frame_names = _Names(lambda text: sink.intern(without_directories(text)))
         self._converter = Converter(self.counts)
         self._collectives = Collectives(self.counts)
         self._device_ops = DeviceOps(self.counts, self._converter, self._names, self._collectives)
@@ -165,6 +168,8 @@ class KinetoRows:
             self._sink.write("api_call", self._api_calls(events))
         elif group == "range":
             self._sink.write("range", self._host_ranges(events))
+        elif group == FRAME:
+            self._sink.write("python_frame", self._frames(events))
         elif group == DEVICE_RANGE:
             self._waiting.append(("range", self._device_ranges(events)))
         elif group == SYNC:
@@ -223,6 +228,22 @@ class KinetoRows:
         self._collectives.add_calls(
             [event for event in events if event.name == "record_param_comms"]
         )
+        return columns
+
+    def _frames(self, events: list[Event]) -> Columns:
+        def build(events: list[Event], arguments: list[FrameArgs]) -> Columns:
+            starts, ends = times(events)
+            return {
+                "process_id": numbers([event.pid for event in events]),
+                "tid": numbers([event.tid for event in events]),
+                "frame_id": [args.frame_id for args in arguments],
+                "parent_id": [args.parent_id for args in arguments],
+                "name_id": [self._frame_names[event.name] for event in events],
+                "start_ns": starts,
+                "end_ns": ends,
+            }
+
+        columns, _ = self._converter.convert(events, FrameArgs, build)
         return columns
 
     def _device_ranges(self, events: list[Event]) -> Columns:
@@ -343,6 +364,7 @@ _GROUPS = {
     **dict.fromkeys(DEVICE_OPS, "device"),
     **dict.fromkeys(API_CALLS, "api"),
     **dict.fromkeys(HOST_RANGES, "range"),
+    FRAME: FRAME,
     DEVICE_RANGE: DEVICE_RANGE,
     SYNC: SYNC,
     OVERHEAD: OVERHEAD,

@@ -29,6 +29,7 @@ from gapscope.ingest.resume import (
     staging_home,
     strip,
 )
+from gapscope.ingest.stacks import check_file, place_stacks
 from gapscope.ingest.stage import Staged
 from gapscope.ingest.workers import Crew, crew_of
 from gapscope.ingest.workplace import GOES_ON, WorkPlace, check_target
@@ -90,6 +91,7 @@ def ingest(
     ranks: dict[str, int] | None = None,
     declared: dict[str, dict[str, Any]] | None = None,
     workers: int | None = None,
+    stacks: Path | None = None,
     cluster: str | None = None,
     fresh: bool = False,
     memory_limit: str | None = None,
@@ -99,12 +101,15 @@ def ingest(
 
     Nothing appears at `out` until everything is written: the work is done in a temporary
     directory beside it and renamed once. Inputs are only read. `steps` is a regular expression
-    that a step range must match whole; `declared` holds the tables of `gapscope.toml`, checked.
+    that a step range must match whole; `declared` holds the tables of `gapscope.toml`, checked;
+    `stacks` is a table of call stacks from a capture of their own.
     `cluster` is the address of a Dask scheduler whose workers read and derive. What an ingest of
     the same `out` had finished when it was killed or terminated is taken over, unless `fresh`.
     Raises GapscopeError; leaves nothing behind when it does.
     """
     check_target(out, force=force)
+    if stacks is not None:
+        check_file(stacks)
     found, ignored = _discover_all(sources)
     _check_steps(steps)
     _check_memory_limit(memory_limit)
@@ -126,6 +131,7 @@ def ingest(
             force=force,
             steps=steps,
             declared=declared,
+            stacks=stacks,
             crew=crew,
             memory_limit=memory_limit,
             progress=progress,
@@ -140,6 +146,7 @@ def make_run(
     force: bool,
     steps: str | None = None,
     declared: dict[str, dict[str, Any]] | None = None,
+    stacks: Path | None = None,
     crew: Crew,
     memory_limit: str | None = None,
     progress: Progress | None = None,
@@ -162,6 +169,8 @@ def make_run(
             gathered = gather(work, crew)
             staged = gathered.staged
             rows = place(gathered.plan, staged, work)
+            if stacks is not None:
+                place_stacks(stacks, work, rows)
             options = {} if steps is None else {"steps": steps}
             options |= {name: json.dumps(table) for name, table in (declared or {}).items()}
             audits = _derive_all(gathered, work, options, crew, memory_limit, progress)

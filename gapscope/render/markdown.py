@@ -211,6 +211,9 @@ def _cell(cell: Cell, column: Column) -> str:
 def _opportunities(document: Document) -> list[str]:
     section = document.section("opportunities")
     lines = _statements(section.statements)
+    for table in section.tables:
+        if table.rows:
+            lines += _table(table, tuple(column.key for column in table.columns))
     for place, card in enumerate(document.opportunities[:_OPPORTUNITIES], start=1):
         ceiling = ""
         if card.ceiling is not None:
@@ -231,8 +234,11 @@ def _opportunities(document: Document) -> list[str]:
             ),
             "",
             *(f"- {_text(item.text)}" for item in card.evidence),
+            f"- Bound: {_text(card.bound.text)}",
+            f"- Confidence: {_text(card.confidence.text)}",
             *(f"- Try: {_text(item)}" for item in card.what_to_try),
             f"- Does not apply when: {_text(card.not_when)}",
+            f"- To verify: {_text(card.verify)}",
             "",
         ]
     for query in dict.fromkeys(card.query for card in document.opportunities):

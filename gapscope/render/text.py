@@ -9,7 +9,15 @@ from gapscope.report.document import Quantity, Waterfall
 from gapscope.units import interval, value, values
 
 if TYPE_CHECKING:
-    from gapscope.report.document import Cell, Document, Opportunity, Statement, Table, Verdict
+    from gapscope.report.document import (
+        Cell,
+        Document,
+        Opportunity,
+        Section,
+        Statement,
+        Table,
+        Verdict,
+    )
 
 WIDTH = 80
 
@@ -35,9 +43,10 @@ def render(document: Document) -> str:
         if section.id == "quality":
             lines += _quality(document)
         if section.id == "budget":
-            lines += _model(document)
+            lines += _small(section, _MODEL)
             lines += _steps(document)
         if section.id == "opportunities":
+            lines += _small(section, _GAINS)
             lines += _opportunities(document)
         lines += _statements(section.missing)
     return _ascii("\n".join(lines)) + "\n"
@@ -174,12 +183,23 @@ _MODEL = {
 }
 
 
-def _model(document: Document) -> list[str]:
-    """The tables of the model that fit 80 columns, values of the median step only."""
+# What could be got back, by evidence: R of the shown step only.
+_GAINS = {
+    "gains": {
+        "basis": "evidence",
+        "cost": "without",
+        "recoverable": "R at most",
+        "status": "known",
+    }
+}
+
+
+def _small(section: Section, shown: dict[str, dict[str, str]]) -> list[str]:
+    """The tables that fit 80 columns, values of the shown step only."""
     lines: list[str] = []
-    for table in document.section("budget").tables:
-        if table.id in _MODEL and table.rows:
-            lines += ["", *_wrap(f"{table.title}:"), *_grid(table, _MODEL[table.id])]
+    for table in section.tables:
+        if table.id in shown and table.rows:
+            lines += ["", *_wrap(f"{table.title}:"), *_grid(table, shown[table.id])]
             lines += [line for note in table.notes for line in _wrap(note, "    ", "  ")]
     return lines
 
@@ -286,9 +306,14 @@ def _opportunities(document: Document) -> list[str]:
         lines += _wrap(card.mechanism.text, "     ")
         for item in card.evidence:
             lines += _wrap(item.text, "       ", "     - ")
-        for advice in card.what_to_try:
-            lines += _wrap(f"try: {advice}", "       ", "     - ")
-        lines += _wrap(f"not when: {card.not_when}", "       ", "     - ")
+        for label, said in (
+            ("bound", card.bound.text),
+            ("confidence", card.confidence.text),
+            *(("try", advice) for advice in card.what_to_try),
+            ("not when", card.not_when),
+            ("to verify", card.verify),
+        ):
+            lines += _wrap(f"{label}: {said}", "       ", "     - ")
     return [*lines, ""] if lines else []
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapscope.errors import GapscopeError
-from gapscope.report import gantt, gap_budget, model, queries
+from gapscope.report import gantt, gap_budget, model, queries, utilisation
 from gapscope.report.document import Bar, Column, Figure, Section, Statement, Table, Waterfall
 from gapscope.report.facts import code, table
 from gapscope.units import plural, value
@@ -53,7 +53,10 @@ def section(facts: Facts) -> Section:
         statements=tuple(_statements(facts)),
         figures=_figures(facts),
         tables=_tables(facts),
-        missing=() if facts.model.has_bound else (model.no_bound(facts.model),),
+        missing=(
+            *(() if facts.model.has_bound else (model.no_bound(facts.model),)),
+            *utilisation.missing(facts),
+        ),
     )
 
 
@@ -183,6 +186,7 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
     return (
         *(gap_budget.tables(facts) if has_bound else ()),
         _step_table(facts),
+        *utilisation.tables(facts),
         table(
             "pieces",
             f"Compute-absent pieces, {where}",

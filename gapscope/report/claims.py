@@ -130,6 +130,39 @@ CLAIMS: dict[str, Claim] = {
             "Try it, capture again, and compare the step time.",
         ),
         Claim(
+            "mfu",
+            "Model FLOP utilisation: the work of the declared model and batch over the time of the "
+            "step and the peak of all devices.",
+            Status.INFERRED,
+            "`v1.step_mfu`, `v1.model_flops`, `v1.mfu_basis`. Only the time is measured; the work "
+            "follows from declared shapes, the peak from a data sheet or the declaration.",
+            "Sum the weights of `v1.model_flops`: they must be those of the model.",
+        ),
+        Claim(
+            "stacks",
+            "Which line of the program launched what compute waited for.",
+            Status.INFERRED,
+            "`v1.launch_stack`, `v1.stack_link`, `v1.root_cause`: by rank, thread and number of "
+            "the launch, or by the Python calls open at it.",
+            "Delay the launches of one line by a known sleep: its time must grow by it.",
+        ),
+        Claim(
+            "confidence",
+            "How far a card can be relied on: high without a doubt, medium with one, low with "
+            "more.",
+            Status.INFERRED,
+            "Rules over this capture: how steps were found and how many count, how far they "
+            "differ, whether waits are resolved and a replay agrees. The doubts are named.",
+            "Capture more steps, or with what is missing: the doubt must go, and the time stay.",
+        ),
+        Claim(
+            "kernel-speed",
+            "Whether kernels run as fast as the device allows is not known.",
+            Status.UNVERIFIED,
+            "None: a timing capture holds durations, and no counters of what limits a kernel.",
+            "Measure the kernel with Nsight Compute: its speed of light is the answer.",
+        ),
+        Claim(
             "t-lb",
             "T_lb is the shortest step that the rules of the workload allow for the work as "
             "measured, in host issue order, with the buffers that the run has. It can be reached; "
@@ -250,7 +283,7 @@ def references(
             yield part.claim, part.id
     for card in opportunities:
         yield card.claim, card.id
-        for statement in (card.mechanism, *card.evidence):
+        for statement in (card.mechanism, *card.evidence, card.bound, card.confidence):
             yield statement.claim, card.id
 
 

@@ -176,7 +176,8 @@ class Opportunity:
     """One mechanism that holds compute back.
 
     `ceiling` is the speed-up if it vanished entirely; None where a percentage would mislead.
-    `modelled` is the step that a replay without it takes; None where nothing was replayed.
+    `modelled` is the step that a replay without it takes; None where nothing was replayed. `bound`
+    says which way the time may be wrong, `verify` what a capture after the change must show.
     `labels` stand beside its figures: `perturbed`.
     """
 
@@ -192,6 +193,9 @@ class Opportunity:
     not_when: str
     query: str
     claim: str
+    bound: Statement
+    confidence: Statement
+    verify: str
     modelled: Quantity | None = None
     labels: tuple[str, ...] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gapscope.report import model, queries
+from gapscope.report import actions, model, queries
 from gapscope.report.document import Cell, Column, Quantity, Table
 from gapscope.units import plain
 
@@ -43,6 +43,7 @@ class Facts:
     window: queries.Window | None
     anchors: dict[int, str]
     model: model.Model
+    costs: dict[str, actions.Advice]
     perturbation: list[Row]
     parts: dict[int, str]
 
@@ -138,6 +139,7 @@ def load(run: Run) -> Facts:
         window=window,
         anchors={row["rank"]: row["source"] for row in rows(queries.ANCHORS)},
         model=known,
+        costs=actions.read(rows),
         perturbation=rows(queries.PERTURBATION),
         parts={row["rank"]: row["part"] for row in rows(queries.RANK_PARTS)},
     )

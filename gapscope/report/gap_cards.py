@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapscope.report import model, model_queries
+from gapscope.report import confidence, model, model_queries
 from gapscope.report.document import Opportunity, Quantity, Statement
 from gapscope.report.facts import THRESHOLD, code
 from gapscope.report.gap_verdict import (
@@ -17,165 +16,16 @@ from gapscope.report.gap_verdict import (
 from gapscope.units import listed, plural, value
 
 if TYPE_CHECKING:
+    from gapscope.report.actions import Advice
     from gapscope.report.facts import Facts, Row
 
+# No action against a class of the gap asks for evidence beyond the class and its cause.
+_NO_TAGS: frozenset[str] = frozenset()
 
-@dataclass(frozen=True, slots=True)
-class _Advice:
-    """`by_cause`: what to try first where that is the largest cause. `changes`: replayed ones."""
-
-    mechanism: str
-    what_to_try: tuple[str, ...]
-    not_when: str
-    changes: tuple[str, ...] = ()
-    by_cause: tuple[tuple[str, str], ...] = ()
-
-
-_R1 = _Advice(
-    "What the op needed was done, but the launching thread had not issued it.",
-    (
-        "Launch less: a CUDA graph, `torch.compile`, foreach or fused optimizers.",
-        (
-            "Keep the launching thread on a core of its own (`numactl`, `taskset`), away from data "
-            "loading workers and from NCCL's proxy threads."
-        ),
-    ),
-    "The host waits there on purpose (data, a barrier), or the profiler's own cost delays "
-    "launches: compare with the step time without it.",
-    ("no pauses between launches", "all-gather issued at rule-ready time"),
-    (
-        (
-            "no CUDA call",
-            (
-                "The thread was in no CUDA call: look for Python work, data loading, logging, or "
-                "garbage collection (`gc.disable()`, and `gc.collect()` between steps)."
-            ),
-        ),
-        (
-            "sync call",
-            (
-                "The thread waited in a synchronizing call: no `.item()`, `.cpu()` or "
-                "`synchronize()` between launches."
-            ),
-        ),
-        (
-            "allocation",
-            (
-                "The thread was in the allocator: "
-                "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, no `empty_cache()`, the "
-                "largest shapes first."
-            ),
-        ),
-        (
-            "module load",
-            "Kernels were loaded on first use: more warm-up, or `CUDA_MODULE_LOADING=EAGER`.",
-        ),
-        ("other API", "The thread was in other CUDA calls: section 3 lists what they cost."),
-    ),
-)
-
-_HW_QUEUE = _Advice(
-    "Issued and ready, but its stream shares a hardware queue with another one, and the queue "
-    "dispatches in the order in which the host issued.",
-    (
-        "Start every rank with `CUDA_DEVICE_MAX_CONNECTIONS=8` (32 at most).",
-        (
-            "Look for who sets it lower: launch scripts from Megatron set 1 by habit, and under "
-            "MPS a client has two queues unless the variable says otherwise."
-        ),
-        "Use fewer streams.",
-    ),
-    "Something relies on launch order across streams, as Megatron's overlap of tensor-parallel "
-    "communication does; or there are more queues than streams already.",
-    ("more hardware queues",),
-)
-
-_STREAM = _Advice(
-    "Issued and ready, but behind work on its own stream that no rule puts before it.",
-    (
-        (
-            "Give gathers and reductions streams of their own. FSDP2 has them: look for code that "
-            "merges streams or runs collectives on the compute stream."
-        ),
-        (
-            "Issue what is needed first first: on one stream the order of launches is the order of "
-            "work."
-        ),
-    ),
-    "The order on the stream protects memory that is reused: then the rule is missing here.",
-)
-
-_COMMUNICATOR = _Advice(
-    "Issued and ready, but behind another collective of its communicator.",
-    (
-        (
-            "torch 2.13 and later: `set_separate_reduce_scatter_group` lets gathers and reductions "
-            "pass each other."
-        ),
-        (
-            "torch 2.13 and later: `set_reduce_scatter_max_input_buffers(2)` before the first "
-            "forward, for the memory of one more gradient buffer."
-        ),
-    ),
-    "The link is busy all the time: two communicators then share what one had.",
-    ("separate reduce-scatter communicator", "+1 reduce-scatter buffer"),
-)
-
-_R3 = _Advice(
-    "Collectives were resident and waited for the last rank to arrive.",
-    (
-        "Work on the rank that comes last, for its own reason; nothing on the waiting rank helps.",
-        "Give ranks equal work: batches, sequence lengths, data loading.",
-    ),
-    "The last rank rotates (section 4): then it is jitter of hosts or links, not one rank.",
-)
-
-_H1 = _Advice(
-    "Compute waits for collectives beside which no compute of the step could run.",
-    (
-        (
-            "Split the root's parameters: wrap the embedding and the output head as units of their "
-            "own, so that what nothing overlaps is small."
-        ),
-        (
-            "Keep them gathered where memory allows (`reshard_after_forward=False`); for an "
-            "embedding `set_unshard_in_backward(False)` drops a gather that backward does not "
-            "need."
-        ),
-        "Make the transfer itself shorter: fewer bytes, a faster link.",
-    ),
-    "The awaited collective is as small as it can be.",
-)
-
-_H2 = _Advice(
-    "Compute waits for collectives that other compute could hide, but too little of it is left.",
-    (
-        "A larger batch or longer sequences: compute grows, gathers do not.",
-        "Gather less: `reshard_after_forward=False` where memory allows, HSDP inside a node.",
-        "Prefetch deeper (`set_modules_to_forward_prefetch`), for one more buffer.",
-        "A faster link, or smaller types for the parameters that are gathered.",
-    ),
-    "One more buffer does not shorten the bound (section 3): then prefetching does not help.",
-    ("reshard_after_forward=False", "explicit prefetch depth 1", "explicit prefetch depth 2"),
-)
-
-# Words of a tip, and how the change that models it begins.
-_MODELLED = (
-    ("set_modules_to_forward_prefetch", "explicit prefetch depth"),
-    ("reshard_after_forward=False", "reshard_after_forward=False"),
-    ("set_separate_reduce_scatter_group", "separate reduce-scatter communicator"),
-    ("set_reduce_scatter_max_input_buffers", "+1 reduce-scatter buffer"),
-    ("CUDA_DEVICE_MAX_CONNECTIONS=8", "more hardware queues"),
-)
-
-_ADVICE = {
-    ("R1", ""): _R1,
-    ("R2", "hw_queue"): _HW_QUEUE,
-    ("R2", "stream"): _STREAM,
-    ("R2", "communicator"): _COMMUNICATOR,
-    ("R3", ""): _R3,
-    ("H1", ""): _H1,
-    ("H2", ""): _H2,
+# Replayed changes that say something of a cost, beside those that model one of its actions.
+_ALSO_REPLAYED = {
+    "R1": ("no pauses between launches", "all-gather issued at rule-ready time"),
+    "R3": ("rank ",),
 }
 
 
@@ -239,32 +89,39 @@ def _causes(facts: Facts, name: str, sub: str) -> tuple[int, list[Row]]:
 def _card(facts: Facts, row: Row, query: str) -> Opportunity:
     known = facts.model
     name, sub = row["gap_class"], row["sub_cause"] or ""
-    advice = _ADVICE.get((name, sub)) or _ADVICE.get((name, "")) or _STREAM
+    advice = _of(facts.costs, name, sub)
     step, own = _causes(facts, name, sub)
     n = row["step_count"]
     # Waiting for a rank is over when that rank is on time.
     removed = own[0]["sub_cause"] if name == "R3" else name
     rung = known.rungs.get(removed, known.rungs.get(name))
-    tips = [text for cause, text in advice.by_cause if cause == own[0]["sub_cause"]]
+    tried = [
+        _worth(known, name, action)
+        for action in advice.chosen(_NO_TAGS, cause=own[0]["sub_cause"] or "")
+    ]
     if name == "R3":
-        tips = _for_last(facts, own[0])
+        tried = [*_for_last(facts, own[0]), *tried]
     see = ["gaps", "causes", f"gantt-rank-{facts.at.rank}"]
     see += ["ladder", "changes"] if known.rungs and name.startswith("R") else []
     see += {"hw_queue": ["queues"]}.get(sub, [])
     see += {"H1": ["binding-chain"], "H2": ["bounds"]}.get(name, [])
+    time = Quantity(row["total_ns"], "ns", n, row["total_min_ns"], row["total_max_ns"])
     return Opportunity(
         id="finding-" + "-".join(part for part in (name, sub) if part).lower().replace("_", "-"),
         title=model.mechanism(name, sub) + (" (hard)" if name.startswith("H") else ""),
         mechanism=Statement(advice.mechanism, "gap-classes"),
-        time=Quantity(row["total_ns"], "ns", n, row["total_min_ns"], row["total_max_ns"]),
+        time=time,
         step_share=row["step_share"],
         ceiling=Quantity(row["ceiling"], "share", n, row["ceiling_min"], row["ceiling_max"]),
         evidence=tuple(_evidence(facts, name, sub, step, own, advice)),
         see=tuple(see),
-        what_to_try=tuple(_worth(facts.model, name, tip) for tip in (*tips, *advice.what_to_try)),
+        what_to_try=tuple(tried),
         not_when=advice.not_when,
         query=query,
         claim="advice",
+        bound=_bound(name),
+        confidence=confidence.of_gap(facts, row, time, rung),
+        verify=confidence.verify(advice),
         modelled=None if rung is None else model.ranged(rung, "step"),
     )
 
@@ -276,15 +133,32 @@ def _for_last(facts: Facts, cause: Row) -> list[str]:
         return []
     rows = facts.rows(model_queries.causes(last, facts.at.step_id))
     why = next((row["sub_cause"] or "" for row in rows if row["gap_class"] == reason), "")
-    advice = _ADVICE.get((reason, why)) or _ADVICE.get((reason, ""))
-    if advice is None:
-        return []
-    tips = [text for known, text in advice.by_cause if known == why] or [advice.what_to_try[0]]
-    return [f"On rank {last}: {tip[:1].lower()}{tip[1:]}" for tip in tips]
+    tip = _of(facts.costs, reason, why).chosen(_NO_TAGS, cause=why)[0]["advice"]
+    return [f"On rank {last}: {tip[:1].lower()}{tip[1:]}"]
+
+
+def _bound(name: str) -> Statement:
+    """Which way the time of a class may be wrong."""
+    if name.startswith("H"):
+        return Statement(
+            "Part of T_lb: nothing of it comes back while the program stays as it is.", "t-lb"
+        )
+    return Statement(
+        "At most this, under the rules: it is what stays saved to the end of the step, in host "
+        "issue order and with the buffers that the run has.",
+        "gap-classes",
+    )
+
+
+def _of(costs: dict[str, Advice], gap_class: str, sub_cause: str) -> Advice:
+    """What is said of a class of the gap; queues differ by what shares them."""
+    if gap_class != "R2":
+        return costs[gap_class]
+    return costs.get(f"R2 {sub_cause}", costs["R2 stream"])
 
 
 def _evidence(
-    facts: Facts, name: str, sub: str, step: int, own: list[Row], advice: _Advice
+    facts: Facts, name: str, sub: str, step: int, own: list[Row], advice: Advice
 ) -> list[Statement]:
     said = []
     where = f"In step {step}: " if step != facts.at.step_id else ""
@@ -353,14 +227,14 @@ def _can_tell(known: model.Model, name: str) -> bool:
     return not (name.startswith("H") and recoverable > known.run[f"{name.lower()}_ns"])
 
 
-def _worth(known: model.Model, name: str, tip: str) -> str:
-    """The tip, and that it saves nothing where it was modelled and does not."""
-    if not known.rungs:
+def _worth(known: model.Model, name: str, action: Row) -> str:
+    """The advice, and that it saves nothing where it was modelled and does not."""
+    tip: str = action["advice"]
+    if not known.rungs or not action["modelled_by"]:
         return tip
     limit = THRESHOLD * known.rungs[""]["step_ns"]
-    changes = [start for words, start in _MODELLED if words in tip]
     saved = [
-        row["saved_ns"] for row in known.changes if changes and row["change"].startswith(changes[0])
+        row["saved_ns"] for row in known.changes if row["change"].startswith(action["modelled_by"])
     ]
     if not saved or max(saved) >= limit:
         return tip
@@ -369,7 +243,7 @@ def _worth(known: model.Model, name: str, tip: str) -> str:
     return f"{tip} (modelled: nothing here)"
 
 
-def _modelled(known: model.Model, name: str, own: list[Row], advice: _Advice) -> list[Statement]:
+def _modelled(known: model.Model, name: str, own: list[Row], advice: Advice) -> list[Statement]:
     """What a replay says, of the mechanism and of changes that address it."""
     if not known.rungs:
         return []
@@ -382,10 +256,15 @@ def _modelled(known: model.Model, name: str, own: list[Row], advice: _Advice) ->
         rung = known.rungs.get(removed)
         if rung is not None:
             said.append(f"without {removed} {plain_and_stretched(rung)}")
+    replayed = (
+        *_ALSO_REPLAYED.get(name, ()),
+        *(action["modelled_by"] for action in advice.actions if action["modelled_by"]),
+    )
     said += [
         f"{code(row['change'])} {value(row['step_ns'], 'ns')}"
         for row in known.changes
-        if row["change"] in advice.changes or (name == "R3" and row["change"].startswith("rank "))
+        if row["change"].startswith(replayed)
+        or (name == "R3" and row["change"].startswith("rank "))
     ]
     if not said:
         return []

@@ -325,6 +325,67 @@ ORDER BY overlap_ns DESC, o.name
 LIMIT 12"""
 
 
+def axes(window: Window) -> str:
+    """How long each parallel dimension communicated while compute was blocked.
+
+    By what the process group calls itself; data first, since its groups also name others.
+    """
+    return f"""\
+SELECT
+    axis, sum(overlap_ns)::BIGINT AS overlap_ns
+FROM (
+    SELECT
+        CASE
+            WHEN o.op_class IN ('deep_ep', 'hybrid_ep') THEN 'ep'
+            WHEN regexp_matches(lower(g.group_desc), 'data|fsdp|(^|_)dp(_|$)') THEN 'dp'
+            WHEN regexp_matches(lower(g.group_desc), 'expert|(^|_)ep(_|$)') THEN 'ep'
+            WHEN regexp_matches(lower(g.group_desc), 'context|(^|_)cp(_|$)') THEN 'cp'
+            WHEN regexp_matches(lower(g.group_desc), 'tensor|(^|_)tp(_|$)') THEN 'tp'
+            WHEN regexp_matches(lower(g.group_desc), 'pipeline|(^|_)pp(_|$)') THEN 'pp'
+        END AS axis,
+        least(o.end_ns, p.end_ns) - greatest(o.start_ns, p.start_ns) AS overlap_ns
+    FROM v1.absent_piece AS p
+    INNER JOIN v1.op AS o
+        ON p.rank = o.rank AND o.start_ns < p.end_ns AND o.end_ns > p.start_ns
+    LEFT JOIN (
+        SELECT rank, op_id, any_value(group_desc) AS group_desc
+        FROM v1.collective
+        GROUP BY rank, op_id
+    ) AS g ON o.rank = g.rank AND o.op_id = g.op_id
+    WHERE p.{window.where.replace(" AND ", " AND p.")}
+        AND p.absent_class = 'blocking' AND o.time_class = 'communication'
+) AS met
+WHERE axis IS NOT NULL
+GROUP BY axis
+ORDER BY overlap_ns DESC, axis"""
+
+
+def traits(window: Window) -> str:
+    """What the kernels and copies of a window are like, on which some advice depends."""
+    return f"""\
+SELECT
+    quantile_disc(o.dur_ns, 0.5) FILTER (WHERE o.time_class = 'compute') AS compute_median_ns,
+    coalesce(sum(o.dur_ns) FILTER (WHERE o.time_class = 'compute'), 0)::BIGINT AS compute_ns,
+    coalesce(sum(o.dur_ns) FILTER (WHERE o.time_class = 'graph'), 0)::BIGINT AS graph_ns,
+    coalesce(sum(o.dur_ns) FILTER (WHERE o.time_class = 'compute' AND regexp_matches(
+        lower(o.name), 'transpose|nchwtonhwc|nhwctonchw|direct_copy_kernel|catarray'
+    )), 0)::BIGINT AS layout_ns,
+    coalesce(sum(o.dur_ns) FILTER (WHERE o.copy_kind = 'HtoD'), 0)::BIGINT AS to_device_ns,
+    coalesce(sum(o.dur_ns) FILTER (WHERE o.copy_kind = 'DtoH'), 0)::BIGINT AS to_host_ns,
+    (
+        SELECT coalesce(sum(a.call_count), 0) FROM v1.api_summary AS a
+        WHERE a.rank = {window.rank} AND contains(a.name, 'GraphLaunch')
+    )::BIGINT AS graph_launch_count,
+    (
+        SELECT sum(l.wait_ns) FROM v1.rank_lateness AS l
+        WHERE l.rank = {window.rank} AND l.step_id = {window.step_id} AND l.is_resolved
+            AND '{window.projection}' = 'device'
+    )::BIGINT AS rank_wait_ns
+FROM v1.step_window AS w
+INNER JOIN v1.op AS o ON w.rank = o.rank AND o.start_ns < w.end_ns AND o.end_ns > w.start_ns
+WHERE w.{window.where.replace(" AND ", " AND w.")}"""
+
+
 def starved_host(window: Window) -> str:
     """What the thread that launches the late op did while compute was launch-starved.
 

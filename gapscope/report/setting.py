@@ -22,6 +22,13 @@ _ONE_PIECE = 0.8
 # Pieces this long (as in `queries.pieces`) come from the host or from another op, not from what a
 # start costs.
 _LONG_NS = 1_000_000
+# Kernels shorter than this cost about as much to launch as to run.
+_SHORT_KERNEL_NS = 20_000
+# Shares from which on a trait is said to be there.
+_HALF = 0.5
+_AXIS = 0.3
+_BOTH_WAYS = 0.2
+_LAYOUT = 0.05
 # Starts and ends of ops that follow each other differ by about this much.
 _GRAIN_NS = 1_000
 
@@ -59,6 +66,7 @@ def setting(facts: Facts, copies: list[Row]) -> Setting:
     }
     if facts.top["comm_ns"]:
         tags.add("comm")
+    tags |= _traits(facts)
     rate = ""
     if host and (host[0]["src_memory"] or "").lower() == "pinned" and host[0]["bytes_per_ns"]:
         rate = (
@@ -67,6 +75,31 @@ def setting(facts: Facts, copies: list[Row]) -> Setting:
             "copy less."
         )
     return Setting("HIP" if is_amd else "CUDA", frozenset(tags), rate)
+
+
+def _traits(facts: Facts) -> set[str]:
+    """Words that the window's own kernels, copies, launches and collectives have earned."""
+    row = facts.rows(queries.traits(facts.at))[0]
+    copied = row["to_device_ns"] + row["to_host_ns"]
+    starved = facts.rows(queries.starved_host(facts.at))
+    outside = sum(one["overlap_ns"] for one in starved if one["place"] == "outside calls")
+    earned = {
+        "no-graph": not row["graph_launch_count"] and not row["graph_ns"],
+        "opaque-graph": row["graph_ns"] > row["compute_ns"],
+        "kernel": row["compute_ns"] > row["graph_ns"],
+        "short-kernels": (row["compute_median_ns"] or _SHORT_KERNEL_NS) < _SHORT_KERNEL_NS,
+        "outside-calls": bool(starved) and outside >= _HALF * starved[0]["starved_ns"],
+        "layout": row["layout_ns"] > _LAYOUT * (row["compute_ns"] + row["graph_ns"]),
+        "both-ways": min(row["to_device_ns"], row["to_host_ns"]) > _BOTH_WAYS * copied,
+        "late-rank": (row["rank_wait_ns"] or 0) > _HALF * max(facts.top["comm_ns"], 1),
+    }
+    blocking_ns = facts.top["blocking_ns"]
+    axes = {
+        f"axis-{one['axis']}"
+        for one in facts.rows(queries.axes(facts.at))
+        if one["overlap_ns"] >= _AXIS * blocking_ns
+    }
+    return {tag for tag, is_earned in earned.items() if is_earned} | axes
 
 
 @dataclass(frozen=True, slots=True)

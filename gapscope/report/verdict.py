@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapscope.report import contract, gap_verdict
+from gapscope.report import contract, gap_verdict, utilisation
 from gapscope.report.document import Opportunity, Part, Quantity, Statement, Verdict
 from gapscope.report.facts import THRESHOLD, quantity
 from gapscope.report.quality import concerns
@@ -12,6 +12,9 @@ from gapscope.units import interval, plural, value
 
 if TYPE_CHECKING:
     from gapscope.report.facts import Facts, Row
+
+# The card of compute itself; no time of it is known to be recoverable.
+KERNELS = "finding-kernels"
 
 _LABELS = {
     "launch_starved": "launch-starved",
@@ -137,6 +140,7 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
                 "split",
             ),
             *_copy_bound(facts, copies),
+            *_compute_bound(facts, opportunities),
             *communication(focus),
             *(bounded if known.is_provisional else []),
         ]
@@ -147,6 +151,7 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
             *_worst_rank(facts),
             *_copy_bound(facts, copies),
             *_findings(opportunities, facts),
+            *_compute_bound(facts, opportunities),
             *communication(focus),
             *bounded,
         ]
@@ -157,7 +162,13 @@ def build(facts: Facts, opportunities: tuple[Opportunity, ...], copies: list[Row
     return Verdict(
         is_withheld=False,
         headline=headline,
-        statements=(*limits, *said, *_shared(facts), *_caveats(facts)),
+        statements=(
+            *limits,
+            *said,
+            *utilisation.statements(facts),
+            *_shared(facts),
+            *_caveats(facts),
+        ),
         window=facts.projection,
         rank=focus["rank"],
         step_id=facts.at.step_id,
@@ -303,6 +314,21 @@ def _copy_bound(facts: Facts, copies: list[Row]) -> list[Statement]:
     ]
 
 
+def _compute_bound(facts: Facts, opportunities: tuple[Opportunity, ...]) -> list[Statement]:
+    """Where kernels fill the window: what would tell how fast they are."""
+    card = next((card for card in opportunities if card.id == KERNELS), None)
+    if card is None:
+        return []
+    return [
+        Statement(
+            f"Compute-bound: compute kernels fill {value(card.step_share, 'share')} of the "
+            f"{facts.noun}. How fast they are against what the device could do, timing does not "
+            "tell: that is a question for Nsight Compute (section 5 has the command).",
+            "kernel-speed",
+        )
+    ]
+
+
 def communication(focus: Row) -> list[Statement]:
     """How much communication the window holds and how much of it nothing else covers."""
     if not focus["comm_ns"]:
@@ -317,7 +343,8 @@ def communication(focus: Row) -> list[Statement]:
 
 
 def _findings(opportunities: tuple[Opportunity, ...], facts: Facts) -> list[Statement]:
-    if not opportunities:
+    found = [card for card in opportunities if card.id != KERNELS]
+    if not found:
         return [
             Statement(
                 "No finding: no class of compute-absent time reaches "
@@ -325,7 +352,7 @@ def _findings(opportunities: tuple[Opportunity, ...], facts: Facts) -> list[Stat
                 "split",
             )
         ]
-    top = opportunities[0]
+    top = found[0]
     if top.ceiling is None:
         return [
             Statement(

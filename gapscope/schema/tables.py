@@ -236,6 +236,31 @@ _TABLES = (
         """,
     ),
     table_of(
+        "python_frame",
+        "rank, tid, start_ns, frame_id",
+        "One row a call of a Python function that the profiler followed (Kineto's with_stack).",
+        """
+        process_id       BIGINT  -  Process.
+        tid              BIGINT  -  Thread.
+        frame_id         BIGINT  -  Number of the call, as the source has it.
+        parent_id        BIGINT  -  Call that it is inside of.
+        name_id          BIGINT  -  File, line and function; directories removed.
+        start_ns         BIGINT  ns Entry.
+        end_ns           BIGINT  ns Return; NULL when it was still open.
+        """,
+    ),
+    table_of(
+        "call_stack",
+        "rank, thread, ordinal",
+        "Call stacks of launches from a capture of their own (`--stacks`), of the same program.",
+        """
+        thread           BIGINT  -  Launching thread, as that capture numbers it.
+        ordinal          BIGINT  -  Number of the launch on that thread, from 0.
+        name             VARCHAR -  Kernel that was launched, where that capture says so.
+        stack            VARCHAR -  Frames from the outermost to the innermost, `;` between them; directories removed.
+        """,
+    ),
+    table_of(
         "overhead",
         "rank, start_ns, tid, name_id",
         "One row a stretch of time that the profiler itself took.",

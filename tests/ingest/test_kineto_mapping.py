@@ -167,7 +167,7 @@ def test_ranges_and_overhead(trace: Path) -> None:
     assert overhead["tid"] is None
     skipped = rows.checks()["skipped_events"]
     assert skipped["status"] == "info"
-    assert skipped["detail"].startswith("5 of 9 events")
+    assert skipped["detail"].startswith("4 of 9 events")
     assert "someone" not in repr(rows.tables) + repr(rows.names)
 
 
@@ -258,3 +258,24 @@ def test_device_events_before_any_host_event_get_its_process(trace: Path) -> Non
     rows, _ = read(trace, [kernel(), *[kernel()] * 50, LAUNCH], chunk_bytes=256)
     assert [row["process_id"] for row in rows["gpu_op"]] == [42] * 51
     assert [row["op_id"] for row in rows["gpu_op"]] == list(range(51))
+
+
+def test_python_calls_keep_their_nesting_and_no_directory(trace: Path) -> None:
+    rows, _ = read(
+        trace,
+        [
+            event("cpu_op", "aten::mm", args={}),
+            event(
+                "python_function", "/home/someone/train.py(3): main",
+                args={"Python id": 1, "Python parent id": None},
+            ),
+            event(
+                "python_function", "torch/nn/modules/module.py(9): f",
+                args={"Python id": 2, "Python parent id": 1},
+            ),
+        ],
+    )  # fmt: skip
+    assert [
+        (rows.names[row["name_id"]], row["frame_id"], row["parent_id"])
+        for row in rows["python_frame"]
+    ] == [("train.py(3): main", 1, None), ("torch/nn/modules/module.py(9): f", 2, 1)]
