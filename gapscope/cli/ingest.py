@@ -7,7 +7,7 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,6 +54,14 @@ def ingest(
         Path | None,
         typer.Option(
             metavar="FILE", help="Declared configuration; default: gapscope.toml, if it is there."
+        ),
+    ] = None,
+    metrics: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A capture of GPU metrics, of its own run: joined by operator name; repeat it.",
+            readable=False,
         ),
     ] = None,
     workers: Workers = None,
@@ -103,6 +111,7 @@ def ingest(
         rank_from_name=rank_from_name,
         ranks=_declared(rank or []),
         config=config,
+        metrics=metrics or [],
         workers=workers,
         cluster=cluster,
         memory_limit=memory_limit,
@@ -132,6 +141,7 @@ def run_ingest(
     rank_from_name: bool = False,
     ranks: dict[str, int] | None = None,
     config: Path | None = None,
+    metrics: Sequence[Path] = (),
     workers: int | None = None,
     cluster: str | None = None,
     memory_limit: str | None = None,
@@ -162,6 +172,7 @@ def run_ingest(
             rank_from_name=rank_from_name,
             ranks=ranks,
             declared=declared,
+            metrics=metrics,
             workers=workers,
             cluster=cluster,
             memory_limit=memory_limit,

@@ -76,6 +76,16 @@ CLAIMS: dict[str, Claim] = {
             "Read the names of kernels above 1 % of the step; a wrong class is a bug.",
         ),
         Claim(
+            "metrics",
+            "What hardware counters said while exactly one operator class, or op, ran.",
+            Status.MEASURED,
+            "`v1.operator_metric`: samples, how many, and how exclusive. Whether a stamp begins or "
+            "ends its sample is told by what fits the device's own activity "
+            "(`v1.metric_alignment`). A percentage is of peak and does not say what limits a "
+            "kernel: Nsight Compute does.",
+            "Sample again at another frequency: means of long kernels must stay.",
+        ),
+        Claim(
             "ceiling",
             "`T/(T-R) - 1` is the most that a step could speed up if the time R of one class "
             "vanished and nothing else grew.",
