@@ -111,6 +111,18 @@ EXAMPLES = {
     "collective": "SELECT type, group_name, count(*) AS calls FROM collective GROUP BY ALL",
     "metric_sample": "SELECT n.name, avg(m.value) AS mean FROM metric_sample AS m "
     "INNER JOIN name AS n ON m.rank = n.rank AND m.name_id = n.name_id GROUP BY n.name",
+    "communication_family": "FROM communication_family ORDER BY priority",
+    "name_family": "SELECT family, role, count(*) AS names FROM name_family GROUP BY ALL "
+    "ORDER BY ALL",
+    "collective_copy": "SELECT rank, count(*) AS copies FROM collective_copy GROUP BY rank",
+    "family_time": "SELECT family, volume_ns, exposed_ns, blocking_ns, overlapped_ns "
+    "FROM family_time WHERE rank = 0 AND projection = 'device' AND step_id = 1 "
+    "AND level = 'family'",
+    "class_time": "SELECT time_class, op_class, busy_ns, busy_share FROM class_time "
+    "WHERE rank = 0 AND projection = 'device' AND step_id = 1 ORDER BY busy_ns DESC",
+    "link_peak": "FROM link_peak ORDER BY priority",
+    "copy_time": "SELECT copy_kind, occupancy, gb_s, peak_gb_s, limits FROM copy_time "
+    "WHERE rank = 0 AND projection = 'device' AND step_id = 1 AND level = 'direction'",
     "captured_metric": "SELECT op_class, mean_value, full_count, exclusivity FROM captured_metric "
     "WHERE level = 'class' AND metric LIKE 'Tensor Active%' ORDER BY full_count DESC",
     "sample_interval": "SELECT rank, count(*) AS intervals, sum(busy_ns)::BIGINT AS busy_ns "

@@ -110,6 +110,28 @@ CLAIMS: dict[str, Claim] = {
             "Compare with a bandwidth test of the same link and message size.",
         ),
         Claim(
+            "families",
+            "Communication by library and role: volume, exposed, blocking and overlapped. Exposed "
+            "is an upper bound of what hiding it could give.",
+            Status.MEASURED,
+            "`v1.family_time`: unions against all other device work, and recorded edges followed "
+            "back. The library and the role are told by the kernel's name "
+            "(`v1.communication_family`); a copy counts only if a collective's own call issued it "
+            "(`v1.collective_copy`).",
+            "Hide it (prefetch, another order) and measure: a step shorter by more than what was "
+            "exposed refutes it.",
+        ),
+        Claim(
+            "copies",
+            "How busy copies keep their engine, what rate they reach, and whether compute waits "
+            "for them. A limit needs an engine busy 90 % of the window, or compute that waits 1 % "
+            "of it by recorded edges.",
+            Status.MEASURED,
+            "`v1.copy_time`. Peaks are stated (`v1.link_peak`, `[device]` of gapscope.toml); the "
+            "best rate is of one copy of the capture.",
+            "Measure the link with a bandwidth test of the same direction and size.",
+        ),
+        Claim(
             "host",
             "What the launching threads called, and how far they ran ahead of the device.",
             Status.MEASURED,

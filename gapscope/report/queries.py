@@ -426,6 +426,16 @@ HAVING step_share > 0.01
 ORDER BY volume_ns DESC, o.name, o.time_class, o.op_class, o.rule_id"""
 
 
+def classes(window: Window) -> str:
+    """What the device did in a window, by class and finer class."""
+    return f"""\
+SELECT
+    time_class, op_class, op_count, unmatched_count, volume_ns, volume_share, busy_ns, busy_share
+FROM v1.class_time
+WHERE {window.where}
+ORDER BY volume_ns DESC, time_class, op_class"""
+
+
 def streams(rank: int) -> str:
     """Work of each stream of a rank over the whole capture."""
     return f"""\
