@@ -111,6 +111,11 @@ EXAMPLES = {
     "collective": "SELECT type, group_name, count(*) AS calls FROM collective GROUP BY ALL",
     "metric_sample": "SELECT n.name, avg(m.value) AS mean FROM metric_sample AS m "
     "INNER JOIN name AS n ON m.rank = n.rank AND m.name_id = n.name_id GROUP BY n.name",
+    "host_sync_time": "SELECT name, busy_ns, idle_ns FROM host_sync_time WHERE rank = 0 "
+    "AND projection = 'device' AND step_id = 1 ORDER BY idle_ns DESC",
+    "cuda_gpu_kern_sum": "FROM cuda_gpu_kern_sum WHERE rank = 0 ORDER BY total_ns DESC LIMIT 10",
+    "cuda_api_sum": "FROM cuda_api_sum WHERE rank = 0 ORDER BY total_ns DESC LIMIT 10",
+    "cuda_gpu_mem_time_sum": "FROM cuda_gpu_mem_time_sum WHERE rank = 0 ORDER BY total_ns DESC",
     "communication_family": "FROM communication_family ORDER BY priority",
     "name_family": "SELECT family, role, count(*) AS names FROM name_family GROUP BY ALL "
     "ORDER BY ALL",

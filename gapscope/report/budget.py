@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapscope.errors import GapscopeError
-from gapscope.report import gantt, gap_budget, metrics, model, queries
+from gapscope.report import gantt, gap_budget, host_wait, metrics, model, queries
 from gapscope.report.document import Bar, Column, Figure, Section, Statement, Table, Waterfall
 from gapscope.report.facts import code, table
 from gapscope.units import plural, value
@@ -101,6 +101,7 @@ def _statements(facts: Facts) -> list[Statement]:
                 "classes",
             )
         )
+    said += host_wait.statements(facts)
     said += metrics.statements(facts)
     empty = [row["rank"] for row in facts.op_counts if not row["op_count"]]
     if empty:
@@ -306,6 +307,7 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
             is_open=False,
         ),
         *metrics.tables(facts),
+        *host_wait.tables(facts, where),
         _pacing_table(facts, where),
         table(
             "starved-host",

@@ -135,7 +135,8 @@ CLAIMS: dict[str, Claim] = {
             "host",
             "What the launching threads called, and how far they ran ahead of the device.",
             Status.MEASURED,
-            "`v1.api_summary`, `v1.launch_pacing`. Durations contain the tracer's own cost.",
+            "`v1.api_summary`, `v1.launch_pacing`, `v1.host_sync_time`. Durations contain the "
+            "tracer's own cost.",
             "Time the same calls in an unprofiled run.",
         ),
         Claim(

@@ -54,6 +54,11 @@ class Capture:
         made = kernel(start, end, self.name(name), PID, streamId=stream, correlationId=correlation)
         self.kernels.append(made)
 
+    def nodes(self, launch: int, start: int, end: int, *, name: str, node: int) -> None:
+        """A kernel that a graph launch started, in a capture of its nodes."""
+        made = kernel(start, end, self.name(name), PID, correlationId=launch)
+        self.kernels.append({**made, "graphNodeId": (4 << 32) | node})
+
     def copy(
         self,
         stream: int,
