@@ -110,11 +110,14 @@ class Capture:
             }
         )  # fmt: skip
 
-    def range(self, text: str, start: int, end: int) -> None:
+    def range(
+        self, text: str, start: int, end: int | None, domain: int = 0, kind: int = 59
+    ) -> None:
+        """A range of NVTX; kind 75 names a domain."""
         self.ranges.append(
             {
-                "globalTid": global_pid(PID) | 9, "domainId": 0, "text": text, "textId": None,
-                "start": start, "end": end, "eventType": 59,
+                "globalTid": global_pid(PID) | 9, "domainId": domain, "text": text, "textId": None,
+                "start": start, "end": end, "eventType": kind,
             }
         )  # fmt: skip
 
