@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from gapscope.schema.catalog import NATIVE_TABLES
-from gapscope.schema.results import RESULT_TABLES
+from gapscope.schema.results import MODEL_TABLES, RESULT_TABLES
 from gapscope.schema.tables import TABLES, Column, Table
 from gapscope.schema.views import SQL_VERSION, View, all_views
 
@@ -113,6 +113,32 @@ EXAMPLES = {
     "collective": "SELECT type, group_name, count(*) AS calls FROM collective GROUP BY ALL",
     "metric_sample": "SELECT n.name, avg(m.value) AS mean FROM metric_sample AS m "
     "INNER JOIN name AS n ON m.rank = n.rank AND m.name_id = n.name_id GROUP BY n.name",
+    "host_sync_time": "SELECT name, busy_ns, idle_ns FROM host_sync_time WHERE rank = 0 "
+    "AND projection = 'device' AND step_id = 1 ORDER BY idle_ns DESC",
+    "cuda_gpu_kern_sum": "FROM cuda_gpu_kern_sum WHERE rank = 0 ORDER BY total_ns DESC LIMIT 10",
+    "cuda_api_sum": "FROM cuda_api_sum WHERE rank = 0 ORDER BY total_ns DESC LIMIT 10",
+    "cuda_gpu_mem_time_sum": "FROM cuda_gpu_mem_time_sum WHERE rank = 0 ORDER BY total_ns DESC",
+    "communication_family": "FROM communication_family ORDER BY priority",
+    "name_family": "SELECT family, role, count(*) AS names FROM name_family GROUP BY ALL "
+    "ORDER BY ALL",
+    "collective_copy": "SELECT rank, count(*) AS copies FROM collective_copy GROUP BY rank",
+    "family_time": "SELECT family, volume_ns, exposed_ns, blocking_ns, overlapped_ns "
+    "FROM family_time WHERE rank = 0 AND projection = 'device' AND step_id = 1 "
+    "AND level = 'family'",
+    "class_time": "SELECT time_class, op_class, busy_ns, busy_share FROM class_time "
+    "WHERE rank = 0 AND projection = 'device' AND step_id = 1 ORDER BY busy_ns DESC",
+    "link_peak": "FROM link_peak ORDER BY priority",
+    "copy_time": "SELECT copy_kind, occupancy, gb_s, peak_gb_s, limits FROM copy_time "
+    "WHERE rank = 0 AND projection = 'device' AND step_id = 1 AND level = 'direction'",
+    "captured_metric": "SELECT op_class, mean_value, full_count, exclusivity FROM captured_metric "
+    "WHERE level = 'class' AND metric LIKE 'Tensor Active%' ORDER BY full_count DESC",
+    "sample_interval": "SELECT rank, count(*) AS intervals, sum(busy_ns)::BIGINT AS busy_ns "
+    "FROM sample_interval GROUP BY rank",
+    "metric_alignment": "FROM metric_alignment ORDER BY rank",
+    "class_metric": "SELECT op_class, mean_value, full_count, exclusivity FROM class_metric "
+    "WHERE level = 'class' AND metric LIKE 'SM Issue%' AND status = 'ok'",
+    "operator_metric": "SELECT name, mean_value, full_count, timing_share FROM operator_metric "
+    "WHERE level = 'op' AND metric LIKE 'Tensor Active%' ORDER BY timing_share DESC LIMIT 10",
     "overhead": "SELECT rank, sum(end_ns - start_ns)::BIGINT AS ns FROM overhead GROUP BY rank",
     "diagnostic": "FROM diagnostic WHERE severity <> 'info'",
     "clock_anchor": "FROM clock_anchor ORDER BY rank, kind, ts_ns",
@@ -247,11 +273,13 @@ def render() -> str:
     parts += [_view(view) for view in _in_file_order()]
     parts += ["## Canonical tables\n", _index([(t.name, t.doc) for t in TABLES.values()])]
     parts += [_table(table, of_rank=True) for table in TABLES.values()]
-    parts += [
-        "## Results of the model\n",
-        _index([(t.name, t.doc) for t in RESULT_TABLES.values()]),
-    ]
-    parts += [_table(table, of_rank=False) for table in RESULT_TABLES.values()]
+    others = [table for name, table in RESULT_TABLES.items() if name not in MODEL_TABLES]
+    for title, tables in (
+        ("Results of the model", list(MODEL_TABLES.values())),
+        ("Captures beside those of the ranks", others),
+    ):
+        parts += [f"## {title}\n", _index([(t.name, t.doc) for t in tables])]
+        parts += [_table(table, of_rank=False) for table in tables]
     parts += ["## Tables of the run\n"]
     parts += [_table(table, of_rank=False) for table in _RUN_TABLES]
     return "\n".join(parts)

@@ -7,7 +7,7 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,6 +63,14 @@ def ingest(
             help="Call stacks of launches from a capture of their own: CSV, Parquet.",
         ),
     ] = None,
+    metrics: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A capture of GPU metrics, of its own run: joined by operator name; repeat it.",
+            readable=False,
+        ),
+    ] = None,
     workers: Workers = None,
     cluster: Annotated[
         str | None,
@@ -111,6 +119,7 @@ def ingest(
         ranks=_declared(rank or []),
         config=config,
         stacks=stacks,
+        metrics=metrics or [],
         workers=workers,
         cluster=cluster,
         memory_limit=memory_limit,
@@ -141,6 +150,7 @@ def run_ingest(
     ranks: dict[str, int] | None = None,
     config: Path | None = None,
     stacks: Path | None = None,
+    metrics: Sequence[Path] = (),
     workers: int | None = None,
     cluster: str | None = None,
     memory_limit: str | None = None,
@@ -172,6 +182,7 @@ def run_ingest(
             ranks=ranks,
             declared=declared,
             stacks=stacks,
+            metrics=metrics,
             workers=workers,
             cluster=cluster,
             memory_limit=memory_limit,

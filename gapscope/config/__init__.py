@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gapscope.config import fsdp2, model, parts, run
+from gapscope.config import device, fsdp2, model, parts, run
 from gapscope.errors import GapscopeError
 
 DEFAULT = Path("gapscope.toml")
 
 # Table -> what refuses its wrong values; a table of the file is what has an entry here.
 CHECKS: dict[str, Callable[[dict[str, Any], str], None]] = {
+    "device": device.check,
     "fsdp2": fsdp2.check,
     "model": model.check,
     "parts": parts.check,

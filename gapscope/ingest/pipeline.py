@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gapscope.errors import GapscopeError, Stopped
 from gapscope.ingest.discover import Found, discover, no_captures
+from gapscope.ingest.metrics_capture import MetricsCaptures
 from gapscope.ingest.ranks import Placement, RankOptions, assign, place
 from gapscope.ingest.remote_sources import NO_CAPTURE, discover_remote, stage_remote
 from gapscope.ingest.resume import (
@@ -94,6 +95,7 @@ def ingest(
     stacks: Path | None = None,
     cluster: str | None = None,
     fresh: bool = False,
+    metrics: Sequence[Path] = (),
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> IngestResult:
@@ -103,6 +105,7 @@ def ingest(
     directory beside it and renamed once. Inputs are only read. `steps` is a regular expression
     that a step range must match whole; `declared` holds the tables of `gapscope.toml`, checked;
     `stacks` is a table of call stacks from a capture of their own.
+    `metrics` are captures of hardware metrics: no ranks, whatever directory they lie in.
     `cluster` is the address of a Dask scheduler whose workers read and derive. What an ingest of
     the same `out` had finished when it was killed or terminated is taken over, unless `fresh`.
     Raises GapscopeError; leaves nothing behind when it does.
@@ -110,7 +113,7 @@ def ingest(
     check_target(out, force=force)
     if stacks is not None:
         check_file(stacks)
-    found, ignored = _discover_all(sources)
+    found, ignored = _discover_all(sources, metrics)
     _check_steps(steps)
     _check_memory_limit(memory_limit)
 
@@ -122,7 +125,12 @@ def ingest(
         unread = {name for one, _ in failures for name in (one.label, one.path.name)}
         numbered = {name: rank for name, rank in (ranks or {}).items() if name not in unread}
         plan = assign(staged, RankOptions(rank_from_name, numbered))
-        return Gathered(staged, plan, [*_notes(failures, ignored), *_copies(staged)])
+        sampled.read(metrics, work, memory_limit)
+        return Gathered(
+            staged, plan, [*_notes(failures, ignored), *_copies(staged), *sampled.notes]
+        )
+
+    sampled = MetricsCaptures()
 
     with crew_of(min(workers or _default_workers(found), len(found)), cluster) as crew:
         return make_run(
@@ -136,6 +144,7 @@ def ingest(
             memory_limit=memory_limit,
             progress=progress,
             worth=None if fresh else lambda work: len(finished(work)),
+            add_tables=sampled.install,
         )
 
 
@@ -254,15 +263,19 @@ def _defined(work: Path, final_location: Path) -> Iterator[Future[None]]:
         yield pool.submit(define, work, final_location)
 
 
-def _discover_all(sources: Sequence[Path]) -> tuple[list[Found], list[str]]:
-    """Captures on this machine and behind URLs."""
+def _discover_all(
+    sources: Sequence[Path], beside: Sequence[Path] = ()
+) -> tuple[list[Found], list[str]]:
+    """Captures on this machine and behind URLs, without those that are no ranks' timing."""
     urls = {source: url_of(source) for source in sources}
     local = [source for source in sources if urls[source] is None]
     found, ignored = discover(local) if local else ([], [])
-    remote, others = discover_remote([url for url in urls.values() if url is not None])
+    others = {path.resolve() for path in beside}
+    found = [one for one in found if one.path.resolve() not in others]
+    remote, unread = discover_remote([url for url in urls.values() if url is not None])
     if not found and not remote:
-        raise no_captures(sources, len(others))
-    return [*found, *remote], [*ignored, *others]
+        raise no_captures(sources, len(unread))
+    return [*found, *remote], [*ignored, *unread]
 
 
 def _notes(failures: list[tuple[Found, GapscopeError]], ignored: list[str]) -> list[IngestNote]:

@@ -125,18 +125,19 @@ def _check_duplicates(placements: list[Placement], staged: list[Staged]) -> None
     for placement in placements:
         claimed.setdefault(placement.rank, []).append(placement)
     conflicts = []
+    sampled = False
     for rank, same in sorted(claimed.items()):
         if len(same) > 1 and not _appendable(same, staged):
             labels = [f"`{staged[p.source].found.label}`" for p in same]
             together = "both" if len(labels) == 2 else "all"
             listed = f"{', '.join(labels[:-1])} and {labels[-1]}"
             conflicts.append(f"{listed} {together} claim rank {rank}")
+            sampled = sampled or any(staged[p.source].rows.get("metric_sample") for p in same)
     if conflicts:
-        raise GapscopeError(
-            "duplicate-rank",
-            "; ".join(conflicts),
-            "leave one of each out, or say which is which: `--rank FILE=N`, once a file",
-        )
+        hint = "leave one of each out, or say which is which: `--rank FILE=N`, once a file"
+        if sampled:
+            hint += "; a capture of GPU metrics: `--metrics FILE`"
+        raise GapscopeError("duplicate-rank", "; ".join(conflicts), hint)
 
 
 def _appendable(same: list[Placement], staged: list[Staged]) -> bool:

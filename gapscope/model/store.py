@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from gapscope.schema.results import RESULT_TABLES
+from gapscope.schema.results import MODEL_TABLES
 
 if TYPE_CHECKING:
     import duckdb
@@ -108,7 +108,7 @@ def store(con: duckdb.DuckDBPyConnection, rows: dict[str, list[tuple[Any, ...]]]
     import pyarrow as pa
 
     con.execute("BEGIN")
-    for name, table in RESULT_TABLES.items():
+    for name, table in MODEL_TABLES.items():
         con.execute(f'DELETE FROM v1."{name}"')
         if not rows.get(name):
             continue
@@ -148,7 +148,7 @@ def store_failure(con: duckdb.DuckDBPyConnection, error: BaseException) -> None:
             f"the dependency model stopped with {kind} in {where}: a bug of GapScope; please "
             "report it with this line. What is not the model's stands"
         )
-    for name in RESULT_TABLES:
+    for name in MODEL_TABLES:
         con.execute(f'DELETE FROM v1."{name}"')
     con.execute(
         "INSERT INTO v1.model_check VALUES ('model_failed', NULL, 'fail', NULL, NULL, $1, 'bound')",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapscope.errors import GapscopeError
-from gapscope.report import gantt, gap_budget, model, queries, utilisation
+from gapscope.report import gantt, gap_budget, host_wait, metrics, model, queries, utilisation
 from gapscope.report.document import Bar, Column, Figure, Section, Statement, Table, Waterfall
 from gapscope.report.facts import code, table
 from gapscope.units import plural, value
@@ -23,7 +23,12 @@ _STEP_COLUMNS = (
     Column("blocking_ns", "blocking", "ns", "issued; its latest recorded producer still ran"),
     Column("stalled_ns", "stalled", "ns", "issued; no recorded reason"),
     Column("tail_ns", "tail", "ns", "after the last compute op of the window"),
-    Column("exposed_comm_ns", "exposed comm.", "ns", "communication minus every other device op"),
+    Column(
+        "exposed_comm_ns",
+        "exposed comm.",
+        "ns",
+        "communication minus every other device op: an upper bound of what hiding it could give",
+    ),
     Column("comm_ns", "comm.", "ns", "union of communication kernels"),
     Column("copy_ns", "copies", "ns", "union of memory copies"),
     Column("busy_ns", "device busy", "ns", "union of all device ops"),
@@ -99,6 +104,8 @@ def _statements(facts: Facts) -> list[Statement]:
                 "classes",
             )
         )
+    said += host_wait.statements(facts)
+    said += metrics.statements(facts)
     empty = [row["rank"] for row in facts.op_counts if not row["op_count"]]
     if empty:
         said.append(
@@ -244,6 +251,25 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
             ),
         ),
         table(
+            "classes",
+            f"Classes, {where}",
+            "Volume is a sum of durations; busy is a union. Shares of busy overlap, so they do "
+            "not add up to 100 %.",
+            "classes",
+            queries.classes(window),
+            facts.rows(queries.classes(window)),
+            (
+                Column("time_class", "class", "class"),
+                Column("op_class", "finer", "code"),
+                Column("op_count", "ops", "count"),
+                Column("unmatched_count", "unmatched", "count", "their name no rule knew"),
+                Column("volume_ns", "volume", "ns"),
+                Column("volume_share", "of all volume", "share"),
+                Column("busy_ns", "busy", "ns"),
+                Column("busy_share", f"of {facts.noun}", "share"),
+            ),
+        ),
+        table(
             "rules",
             "Classification rules, all ranks",
             "Every rule in the order of what it decided; rules are tried by priority and the first "
@@ -284,6 +310,8 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
             ),
             is_open=False,
         ),
+        *metrics.tables(facts),
+        *host_wait.tables(facts, where),
         _pacing_table(facts, where),
         table(
             "starved-host",

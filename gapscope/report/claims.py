@@ -92,6 +92,16 @@ CLAIMS: dict[str, Claim] = {
             "Read the names of kernels above 1 % of the step; a wrong class is a bug.",
         ),
         Claim(
+            "metrics",
+            "What hardware counters said while exactly one operator class, or op, ran.",
+            Status.MEASURED,
+            "`v1.operator_metric`: samples, how many, and how exclusive. Whether a stamp begins or "
+            "ends its sample is told by what fits the device's own activity "
+            "(`v1.metric_alignment`). A percentage is of peak and does not say what limits a "
+            "kernel: Nsight Compute does.",
+            "Sample again at another frequency: means of long kernels must stay.",
+        ),
+        Claim(
             "ceiling",
             "`T/(T-R) - 1` is the most that a step could speed up if the time R of one class "
             "vanished and nothing else grew.",
@@ -116,10 +126,33 @@ CLAIMS: dict[str, Claim] = {
             "Compare with a bandwidth test of the same link and message size.",
         ),
         Claim(
+            "families",
+            "Communication by library and role: volume, exposed, blocking and overlapped. Exposed "
+            "is an upper bound of what hiding it could give.",
+            Status.MEASURED,
+            "`v1.family_time`: unions against all other device work, and recorded edges followed "
+            "back. The library and the role are told by the kernel's name "
+            "(`v1.communication_family`); a copy counts only if a collective's own call issued it "
+            "(`v1.collective_copy`).",
+            "Hide it (prefetch, another order) and measure: a step shorter by more than what was "
+            "exposed refutes it.",
+        ),
+        Claim(
+            "copies",
+            "How busy copies keep their engine, what rate they reach, and whether compute waits "
+            "for them. A limit needs an engine busy 90 % of the window, or compute that waits 1 % "
+            "of it by recorded edges.",
+            Status.MEASURED,
+            "`v1.copy_time`. Peaks are stated (`v1.link_peak`, `[device]` of gapscope.toml); the "
+            "best rate is of one copy of the capture.",
+            "Measure the link with a bandwidth test of the same direction and size.",
+        ),
+        Claim(
             "host",
             "What the launching threads called, and how far they ran ahead of the device.",
             Status.MEASURED,
-            "`v1.api_summary`, `v1.launch_pacing`. Durations contain the tracer's own cost.",
+            "`v1.api_summary`, `v1.launch_pacing`, `v1.host_sync_time`. Durations contain the "
+            "tracer's own cost.",
             "Time the same calls in an unprofiled run.",
         ),
         Claim(

@@ -244,8 +244,35 @@ GROUP BY rank
 ORDER BY compute_absent_ns DESC, rank"""
 
 
+def _graph_starved(rank: int, projection: str) -> str:
+    return f"""\
+    SELECT p.step_id, sum(p.dur_ns)::BIGINT AS graph_ns, count(*)::BIGINT AS piece_count
+    FROM v1.absent_piece AS p
+    INNER JOIN v1.gpu_op AS g ON p.rank = g.rank AND p.op_id = g.op_id
+    WHERE p.rank = {rank} AND p.projection = '{projection}'
+        AND p.absent_class = 'launch_starved'
+        AND (g.kind = 'graph' OR g.graph_node_id IS NOT NULL)
+    GROUP BY p.step_id"""
+
+
+def graph_starved(window: Window) -> str:
+    """Launch-starved time of a window that ends with the launch of a CUDA graph; always one row."""
+    return f"""\
+SELECT
+    coalesce(sum(graph_ns), 0)::BIGINT AS graph_ns,
+    coalesce(sum(piece_count), 0)::BIGINT AS piece_count
+FROM (
+{_graph_starved(window.rank, window.projection)}
+) AS ended
+WHERE step_id = {window.step_id}"""
+
+
 def ceilings(window: Window) -> str:
-    """One row a class of compute-absent time: its share of the window and `T/(T-R) - 1`."""
+    """One row a class of compute-absent time: its share of the window and `T/(T-R) - 1`.
+
+    What ends with the launch of a CUDA graph is left out of launch-starved time: one call starts
+    many nodes, and says nothing of the cost of launches.
+    """
     return f"""\
 SELECT
     absent_class,
@@ -260,9 +287,12 @@ FROM (
         b.step_id, b.step_ns, c.absent_class, c.absent_ns,
         b.step_ns / nullif(b.step_ns - c.absent_ns, 0) - 1 AS ceiling
     FROM v1.step_budget AS b
+    LEFT JOIN (
+{_graph_starved(window.rank, window.projection)}
+    ) AS g ON b.step_id = g.step_id
     CROSS JOIN LATERAL (
-        VALUES ('launch_starved', b.launch_starved_ns), ('blocking', b.blocking_ns),
-            ('stalled', b.stalled_ns), ('tail', b.tail_ns)
+        VALUES ('launch_starved', b.launch_starved_ns - coalesce(g.graph_ns, 0)),
+            ('blocking', b.blocking_ns), ('stalled', b.stalled_ns), ('tail', b.tail_ns)
     ) AS c (absent_class, absent_ns)
     WHERE b.rank = {window.rank} AND {_of_steps(window.projection)}
 ) AS per_step
@@ -496,6 +526,16 @@ WHERE w.rank = {window.rank}
 GROUP BY o.name, o.time_class, o.op_class, o.rule_id
 HAVING step_share > 0.01
 ORDER BY volume_ns DESC, o.name, o.time_class, o.op_class, o.rule_id"""
+
+
+def classes(window: Window) -> str:
+    """What the device did in a window, by class and finer class."""
+    return f"""\
+SELECT
+    time_class, op_class, op_count, unmatched_count, volume_ns, volume_share, busy_ns, busy_share
+FROM v1.class_time
+WHERE {window.where}
+ORDER BY volume_ns DESC, time_class, op_class"""
 
 
 def streams(rank: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapscope.report import gap_verdict, heat, model_queries, queries, survey_tables
+from gapscope.report import gap_verdict, heat, model_queries, queries, survey_tables, traffic
 from gapscope.report.document import Column, Quantity, Section, Statement, Table
 from gapscope.report.facts import quantity, table
 from gapscope.units import listed, plural, value
@@ -43,6 +43,7 @@ def section(facts: Facts, copies: list[Row]) -> Section:
                     "classes",
                 )
             )
+        statements += traffic.statements(facts)
     else:
         statements.append(Statement("No rank is budgeted.", "capture"))
     clocks = facts.rows(model_queries.CLOCKS) if len(facts.ranks) > 1 else []
@@ -58,6 +59,7 @@ def section(facts: Facts, copies: list[Row]) -> Section:
         tables=(
             *(survey_tables.tables(facts) if _is_surveyed(facts) else ()),
             *_tables(facts, communication, collectives, copies),
+            *traffic.tables(facts),
             *(_across(facts, clocks) if clocks else ()),
         ),
         missing=missing,

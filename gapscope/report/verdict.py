@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapscope.report import contract, gap_verdict, utilisation
+from gapscope.report import contract, gap_verdict, traffic, utilisation
 from gapscope.report.document import Opportunity, Part, Quantity, Statement, Verdict
 from gapscope.report.facts import THRESHOLD, quantity
 from gapscope.report.quality import concerns
@@ -71,12 +71,13 @@ def _has_unjoined(facts: Facts) -> bool:
 
 
 def is_copy_bound(facts: Facts) -> bool:
-    """Whether copies take most of the window and more of it than compute."""
+    """Whether copies take most of the window, more of it than compute, and are seen to limit it."""
     focus = facts.focus
     return (
         focus is not None
         and focus["copy_ns"] >= 0.5 * focus["step_ns"]
         and focus["copy_ns"] > focus["compute_ns"]
+        and traffic.is_limited_by_copies(facts)
     )
 
 
@@ -336,7 +337,8 @@ def communication(focus: Row) -> list[Statement]:
     return [
         Statement(
             f"Communication kernels run {value(focus['comm_ns'], 'ns')}, of which "
-            f"{value(focus['exposed_comm_ns'], 'ns')} are exposed: no other device op runs then.",
+            f"{value(focus['exposed_comm_ns'], 'ns')} are exposed: no other device op runs then, "
+            "an upper bound of what hiding them could give.",
             "budget",
         )
     ]

@@ -1,10 +1,10 @@
-"""Result tables: what the dependency model computes goes back into the run, one place a number."""
+"""Result tables: what Python computes goes back into the run, one place a number."""
 
 from __future__ import annotations
 
 from gapscope.schema.tables import Table, table_of
 
-_TABLES = (
+_MODEL = (
     table_of(
         "model_check",
         "check_name, step_id",
@@ -145,4 +145,36 @@ _TABLES = (
     ),
 )
 
-RESULT_TABLES: dict[str, Table] = {table.name: table for table in _TABLES}
+_METRICS_CAPTURE = (
+    table_of(
+        "captured_metric",
+        "source_path, device, level, time_class, op_class, name, metric",
+        "What `v1.class_metric` says of captures of hardware metrics (`gapscope ingest --metrics`), which are no ranks of the run.",
+        """
+        source_path    VARCHAR -  The capture.
+        source_digest  VARCHAR -  blake2b-128 of the file.
+        device         BIGINT  -  Device ordinal in it.
+        period_ns      BIGINT  ns Usual distance of two samples.
+        level          VARCHAR -  class, or op for one name.
+        time_class     VARCHAR -  Class.
+        op_class       VARCHAR -  Finer class.
+        name           VARCHAR -  Kernel or copy name; NULL in rows of a class.
+        metric         VARCHAR -  Metric with its unit, as the tool names it.
+        sample_count   BIGINT  -  Samples in whose time it ran at all.
+        clear_count    BIGINT  -  Of these, those in which no other class (or name) ran.
+        full_count     BIGINT  -  Of these, those of whose time it ran 90 % or more: the values are of these.
+        exclusivity    DOUBLE  1  clear_count / sample_count; NULL where it was never sampled.
+        mean_value     DOUBLE  -  Mean in the unit of the metric; NULL without a full sample.
+        min_value      DOUBLE  -  Smallest.
+        max_value      DOUBLE  -  Largest.
+        status         VARCHAR -  ok; contaminated: exclusivity below 0.5; unsampled: no full sample, so nothing is known.
+        """,
+    ),
+)
+
+# What the dependency model fills, and empties before it does.
+MODEL_TABLES: dict[str, Table] = {table.name: table for table in _MODEL}
+RESULT_TABLES: dict[str, Table] = {
+    **MODEL_TABLES,
+    **{table.name: table for table in _METRICS_CAPTURE},
+}

@@ -1,7 +1,7 @@
 -- view:       v1.device_op
 -- purpose:    Device ops that count, classed, in numbers only: what unions and gaps are made from.
 -- grain:      rank, op_id
--- depends-on: v1.op_launch, v1.name_class
+-- depends-on: v1.op_launch, v1.name_class, v1.collective_copy
 -- materialise: no
 -- since:      1
 -- columns:
@@ -10,8 +10,8 @@
 --   kind            VARCHAR  -  kernel, memcpy, memset or graph.
 --   name_id          BIGINT   -   Kernel or copy name.
 --   time_class      VARCHAR  -  compute, communication, packing, copy, memset or graph.
---   op_class        VARCHAR  -  Finer class: gemm, attention, norm, ..., nccl, memcpy, ...
---   rule_id         VARCHAR  -  Rule that decided: one of v1.kernel_rule, kind, or annotation.
+--   op_class        VARCHAR  -  Finer class: gemm, attention, norm, ..., nccl, copy_engine, memcpy, ...
+--   rule_id         VARCHAR  -  Rule that decided: one of v1.kernel_rule, kind, annotation, or collective_call (v1.collective_copy).
 --   stream          BIGINT   -  Stream id.
 --   start_ns        BIGINT   ns Start on the device.
 --   end_ns          BIGINT   ns End on the device.
@@ -37,11 +37,13 @@ WITH classed AS (
         c.rule_id AS name_rule_id,
         c.time_class AS name_time_class,
         c.op_class AS name_op_class,
-        o.is_packing_range AND c.time_class = 'compute' AS is_packing_by_annotation
+        o.is_packing_range AND c.time_class = 'compute' AS is_packing_by_annotation,
+        e.op_id IS NOT NULL AS is_collective_copy
     FROM v1.op_launch AS o
     -- A kernel without a name has a class too: that of the unknown name.
     LEFT JOIN v1.name_class AS c
         ON o.rank = c.rank AND o.name_id IS NOT DISTINCT FROM c.name_id AND o.kind = 'kernel'
+    LEFT JOIN v1.collective_copy AS e ON o.rank = e.rank AND o.op_id = e.op_id
 )
 
 SELECT
@@ -52,17 +54,20 @@ SELECT
     CASE
         WHEN k.is_packing_by_annotation THEN 'packing'
         WHEN k.kind = 'kernel' THEN k.name_time_class
+        WHEN k.is_collective_copy THEN 'communication'
         WHEN k.kind = 'memcpy' THEN 'copy'
         ELSE k.kind
     END AS time_class,
     CASE
         WHEN k.is_packing_by_annotation THEN 'annotated'
         WHEN k.kind = 'kernel' THEN k.name_op_class
+        WHEN k.is_collective_copy THEN 'copy_engine'
         ELSE k.kind
     END AS op_class,
     CASE
         WHEN k.is_packing_by_annotation THEN 'annotation'
         WHEN k.kind = 'kernel' THEN k.name_rule_id
+        WHEN k.is_collective_copy THEN 'collective_call'
         ELSE 'kind'
     END AS rule_id,
     k.stream,

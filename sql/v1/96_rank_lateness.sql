@@ -1,7 +1,7 @@
 -- view:       v1.rank_lateness
 -- purpose:    How late each rank came to the collectives of a step, what that cost the others, and how long it waited there itself.
 -- grain:      rank, step_id
--- depends-on: v1.collective_instance, v1.rank_clock, v1.compute_gap
+-- depends-on: v1.collective_instance, v1.rank_clock, v1.compute_gap, v1.step
 -- materialise: run
 -- since:      1
 -- columns:
@@ -9,7 +9,7 @@
 --   step_id       BIGINT  -  Step in which it launched the collectives.
 --   matched_count BIGINT  -  Collectives of the step that are matched on all their ranks, of two ranks or more.
 --   last_count    BIGINT  -  Of these, where this rank came last, by more than three clock residuals after the rank before it.
---   late_ns       BIGINT  ns Union of the times from the last but one arrival to this rank's, where it came last by more than three residuals.
+--   late_ns       BIGINT  ns Union of the times from the last but one arrival, or the begin of its own step if that is later, to this rank's, where it came last by more than three residuals.
 --   held_ns       BIGINT  ns Part of late_ns in which the last but one rank had stopped computing and did not before the collective ended: about what would be gained had this rank come with it.
 --   unclear_ns    BIGINT  ns The same as held_ns where the lateness is within three residuals.
 --   behind_ns     BIGINT  ns Union of the times from the median arrival (the earlier of two) to its own, last or not, where that is beyond three residuals.
@@ -74,8 +74,11 @@ compared AS (
         i.is_resolved,
         i.median_ns,
         i.last_ns,
-        i.next_ns,
-        i.held_from_ns,
+        -- Who begins its step earlier waits for the others' begin: that is start skew (v1.window_skew), and nobody's lateness.
+        greatest(i.next_ns, s.device_start_ns + a.offset_ns) AS next_ns,
+        CASE
+            WHEN i.held_from_ns IS NOT NULL THEN greatest(i.held_from_ns, s.device_start_ns + a.offset_ns)
+        END AS held_from_ns,
         greatest(a.residual_ns, i.last_residual_ns) AS residual_ns,
         i.is_clear,
         i.is_resolved AND a.rank = i.last_rank AND i.last_ns > i.next_ns AS is_last,
@@ -86,6 +89,7 @@ compared AS (
             a.group_name = i.group_name
             AND a.group_ranks IS NOT DISTINCT FROM i.group_ranks
             AND a.seq = i.seq
+    LEFT JOIN v1.step AS s ON a.rank = s.rank AND a.step_id = s.step_id
 ),
 
 piece AS (

@@ -15,7 +15,7 @@ import pytest
 
 from gapscope.model.load import load
 from gapscope.model.rules import fsdp2
-from gapscope.schema.results import RESULT_TABLES
+from gapscope.schema.results import MODEL_TABLES
 from tests.model.synth import Model, names, run
 from tests.model.truth import MS, assert_books_balance, checks, column, rung, scalar
 
@@ -32,7 +32,7 @@ def test_books_balance(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_every_result_table_has_rows_and_its_grain(con: duckdb.DuckDBPyConnection) -> None:
-    for name, table in RESULT_TABLES.items():
+    for name, table in MODEL_TABLES.items():
         assert scalar(con, f"SELECT count(*) FROM {name}") > 0, name
         repeated = f"SELECT {table.grain} FROM {name} GROUP BY {table.grain} HAVING count(*) > 1"
         assert con.execute(repeated).fetchall() == [], name

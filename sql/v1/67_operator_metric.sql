@@ -1,0 +1,99 @@
+-- view:       v1.operator_metric
+-- purpose:    Hardware metrics of operators beside the time that they take: samples of another capture, or of the ranks' own, joined by operator name and never by launch.
+-- grain:      source_path, device, rank, level, time_class, op_class, name, metric
+-- depends-on: v1.captured_metric, v1.class_metric, v1.metric_alignment, v1.rank, v1.kernel_inventory
+-- materialise: no
+-- since:      1
+-- columns:
+--   source_path  VARCHAR -  Capture that holds the samples.
+--   device       BIGINT  -  Device ordinal in it.
+--   rank         BIGINT  -  Global rank, where the samples are in its own capture; NULL for a capture of metrics.
+--   period_ns    BIGINT  ns Usual distance of two samples.
+--   level        VARCHAR -  class, or op for one name.
+--   time_class   VARCHAR -  Class.
+--   op_class     VARCHAR -  Finer class.
+--   name         VARCHAR -  Kernel or copy name; NULL in rows of a class.
+--   metric       VARCHAR -  Metric with its unit, as the tool names it.
+--   sample_count BIGINT  -  Samples in whose time it ran at all.
+--   clear_count  BIGINT  -  Of these, those in which no other class (or name) ran.
+--   full_count   BIGINT  -  Of these, those of whose time it ran 90 % or more: the values are of these.
+--   exclusivity  DOUBLE  1  clear_count / sample_count; NULL where it was never sampled.
+--   mean_value   DOUBLE  -  Mean in the unit of the metric; NULL without a full sample.
+--   min_value    DOUBLE  -  Smallest.
+--   max_value    DOUBLE  -  Largest.
+--   status       VARCHAR -  ok, contaminated or unsampled.
+--   timing_volume_ns BIGINT ns Work volume of the operator in the run's timing captures, all ranks; NULL where they do not have it.
+--   timing_share DOUBLE  1  Its share of their work volume.
+CREATE OR REPLACE VIEW v1.operator_metric AS
+WITH sampled AS (
+    SELECT
+        source_path,
+        device,
+        NULL::BIGINT AS rank,
+        period_ns,
+        level,
+        time_class,
+        op_class,
+        name,
+        metric,
+        sample_count,
+        clear_count,
+        full_count,
+        exclusivity,
+        mean_value,
+        min_value,
+        max_value,
+        status
+    FROM v1.captured_metric
+    UNION ALL
+    SELECT
+        r.source_path,
+        r.device::BIGINT AS device,
+        c.rank,
+        a.period_ns,
+        c.level,
+        c.time_class,
+        c.op_class,
+        c.name,
+        c.metric,
+        c.sample_count,
+        c.clear_count,
+        c.full_count,
+        c.exclusivity,
+        c.mean_value,
+        c.min_value,
+        c.max_value,
+        c.status
+    FROM v1.class_metric AS c
+    INNER JOIN v1.metric_alignment AS a ON c.rank = a.rank
+    INNER JOIN v1.rank AS r ON c.rank = r.rank
+),
+
+timed AS (
+    SELECT
+        time_class,
+        op_class,
+        name,
+        CASE WHEN grouping(name) = 0 THEN 'op' ELSE 'class' END AS level,
+        sum(volume_ns)::BIGINT AS volume_ns
+    FROM v1.kernel_inventory
+    GROUP BY GROUPING SETS ((time_class, op_class), (time_class, op_class, name))
+),
+
+whole AS (
+    SELECT sum(volume_ns) AS volume_ns
+    FROM v1.kernel_inventory
+)
+
+SELECT
+    s.*,
+    t.volume_ns AS timing_volume_ns,
+    t.volume_ns / w.volume_ns AS timing_share
+FROM sampled AS s
+LEFT JOIN timed AS t
+    ON
+        s.level = t.level
+        AND s.time_class = t.time_class
+        AND s.op_class = t.op_class
+        AND s.name IS NOT DISTINCT FROM t.name
+CROSS JOIN whole AS w;
