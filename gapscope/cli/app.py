@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from gapscope.cli import (
+    compare,
     demo,
     doctor,
     export,
@@ -52,6 +53,7 @@ _COMMANDS = (
     demo.demo,
     rules.rules,
     what_if.what_if,
+    compare.compare,
     validate.validate,
     simulate.simulate,
 )
