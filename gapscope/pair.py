@@ -95,6 +95,14 @@ def open_pair(a: Path, b: Path, *, rank: int | None = None, database: Path | Non
     return pair
 
 
+def run_names(a: Path, b: Path) -> tuple[str, str]:
+    """What two runs are called: no more of their paths than tells them apart."""
+    own, other = a.resolve(), b.resolve()
+    if own.name != other.name:
+        return own.name, other.name
+    return f"{own.parent.name}/{own.name}", f"{other.parent.name}/{other.name}"
+
+
 def _fill(
     pair: Pair, con: duckdb.DuckDBPyConnection, runs: dict[str, Run], rank: int | None
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from gapscope.cli import (
+    check,
     compare,
     demo,
     doctor,
@@ -54,6 +55,7 @@ _COMMANDS = (
     rules.rules,
     what_if.what_if,
     compare.compare,
+    check.check,
     validate.validate,
     simulate.simulate,
 )

@@ -79,17 +79,17 @@ def compare(
         files.check_free(out, force=force)
 
     from gapscope.compare.build import build
-    from gapscope.pair import open_pair
+    from gapscope.pair import open_pair, run_names
 
     if out is not None and is_database:
         with (
             files.atomic(out) as temporary,
             open_pair(a, b, rank=rank, database=temporary) as pair,
         ):
-            document = build(pair, *_names(a, b))
+            document = build(pair, *run_names(a, b))
     else:
         with open_pair(a, b, rank=rank) as pair:
-            document = build(pair, *_names(a, b))
+            document = build(pair, *run_names(a, b))
     if out is None:
         output.data(render(document, chosen))
     else:
@@ -125,14 +125,6 @@ def render(document: Comparison, chosen: Format) -> str:
     if chosen is Format.CSV:
         return comparison_csv.render(document)
     return comparison_text.render(document)
-
-
-def _names(a: Path, b: Path) -> tuple[str, str]:
-    """What the runs are called: no more of their paths than tells them apart."""
-    own, other = a.resolve(), b.resolve()
-    if own.name != other.name:
-        return own.name, other.name
-    return f"{own.parent.name}/{own.name}", f"{other.parent.name}/{other.name}"
 
 
 def _forbidding(document: Comparison) -> str:

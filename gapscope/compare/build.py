@@ -78,10 +78,11 @@ def _step(row: Row, shown: Row) -> StepLine:
     if shown["projection"] == "device":
         mean = intervals.of_means([windows[0]], [windows[1]])[0]
         median = intervals.of_medians(*windows)
+        share_low, share_high = intervals.of_ratio(*windows)
     else:
-        mean = median = intervals.of_edges(
-            row["a_mean"], shown["a_count"], row["b_mean"], shown["b_count"]
-        )
+        counts = (shown["a_count"], shown["b_count"])
+        mean = median = intervals.of_edges(row["a_mean"], row["b_mean"], *counts)
+        share_low, share_high = intervals.of_edge_ratio(row["a_mean"], row["b_mean"], *counts)
     return StepLine(
         rank=row["subject"],
         a_count=row["a_count"],
@@ -90,6 +91,8 @@ def _step(row: Row, shown: Row) -> StepLine:
         b_median_ns=row["b_median"],
         median_delta_ns=row["median_delta"],
         median_delta_share=row["median_delta"] / row["a_median"],
+        share_low=share_low,
+        share_high=share_high,
         median_interval=median,
         mean_delta_ns=row["mean_delta"],
         mean_interval=mean,

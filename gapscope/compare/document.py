@@ -39,6 +39,8 @@ class StepLine:
     b_median_ns: float
     median_delta_ns: float
     median_delta_share: float
+    share_low: float
+    share_high: float
     median_interval: Interval
     mean_delta_ns: float
     mean_interval: Interval

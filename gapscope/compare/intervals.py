@@ -87,13 +87,22 @@ def _medians(windows: Sequence[float], side: int) -> np.ndarray[Any, np.dtype[np
     return medians
 
 
-def of_edges(a_ns: float, a_units: int, b_ns: float, b_units: int) -> Interval:
-    """Of time a unit of work in two captures that each cut one unit at either end."""
-    return Interval(
-        b_ns / (b_units + 1) - a_ns / max(a_units - 1, 1),
-        b_ns / max(b_units - 1, 1) - a_ns / (a_units + 1),
-        EDGES,
-    )
+def of_edges(a_ns: float, b_ns: float, a_units: int, b_units: int) -> Interval:
+    """Of time a unit of work, where each capture may count one unit too many or too few."""
+    a_low, a_high = _edges(a_ns, a_units)
+    b_low, b_high = _edges(b_ns, b_units)
+    return Interval(b_low - a_high, b_high - a_low, EDGES)
+
+
+def of_edge_ratio(a_ns: float, b_ns: float, a_units: int, b_units: int) -> tuple[float, float]:
+    """The same of B over A, less 1."""
+    a_low, a_high = _edges(a_ns, a_units)
+    b_low, b_high = _edges(b_ns, b_units)
+    return b_low / a_high - 1, b_high / a_low - 1
+
+
+def _edges(mean_ns: float, units: int) -> tuple[float, float]:
+    return mean_ns * units / (units + 1), mean_ns * units / max(units - 1, 1)
 
 
 def _range(a: Sequence[float], b: Sequence[float]) -> Interval:
