@@ -26,18 +26,11 @@ _FIRST = ("pair.fact", "pair.restriction", "pair.span", "pair.program", "pair.qu
 _SECOND = ("pair.collective", "pair.kernel")
 _THIRD = ("pair.wall",)
 
-_TYPES = {"side": "VARCHAR"}
-
 
 class Pair:
-    """Two runs side by side. Both were read when it was made; neither is open any more.
+    """Two runs side by side, as read when it was made. Use as a context manager, or `close`."""
 
-    `a` and `b` are their names. Use as a context manager, or call `close`.
-    """
-
-    def __init__(self, a: Path, b: Path, connection: duckdb.DuckDBPyConnection) -> None:
-        self.a = a
-        self.b = b
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 
     def __enter__(self) -> Pair:  # noqa: PYI034 -- typing has Self from Python 3.11 on
@@ -78,20 +71,27 @@ def open_pair(a: Path, b: Path, *, rank: int | None = None, database: Path | Non
     Without it that is the rank with the longest step in B. `database` keeps what was read, with all
     views, as a DuckDB file. Raises GapscopeError.
     """
+    with open_run(a) as base, open_run(b) as candidate:
+        return pair_of(base, candidate, rank=rank, database=database)
+
+
+def pair_of(
+    base: Run, candidate: Run, *, rank: int | None = None, database: Path | None = None
+) -> Pair:
+    """`open_pair` of two runs that are open; they stay so."""
     import duckdb
 
-    with open_run(a) as base, open_run(b) as candidate:
-        runs = dict(zip(SIDES, (base, candidate), strict=True))
-        for run in runs.values():
-            _check(run)
-        con = duckdb.connect() if database is None else _create(database)
-        con.execute("SET enable_progress_bar = false")
-        pair = Pair(base.path, candidate.path, con)
-        try:
-            _fill(pair, con, runs, rank)
-        except BaseException:
-            pair.close()
-            raise
+    runs = dict(zip(SIDES, (base, candidate), strict=True))
+    for run in runs.values():
+        _check(run)
+    con = duckdb.connect() if database is None else _create(database)
+    con.execute("SET enable_progress_bar = false")
+    pair = Pair(con)
+    try:
+        _fill(pair, con, runs, rank)
+    except BaseException:
+        pair.close()
+        raise
     return pair
 
 

@@ -14,6 +14,8 @@ Row = dict[str, Any]
 
 # A part that makes less than this share of the difference is not named in a sentence.
 _NAMED_SHARE = 0.1
+# Nor one that makes less than this share of the step.
+_SMALLEST = 0.001
 
 
 def signed(amount: float | None) -> str:
@@ -67,7 +69,7 @@ def headline(checks: Iterable[Check], steps: Sequence[StepLine], unit: str) -> S
 def _how_sure(interval: Interval) -> str:
     low, high = signed(interval.low_ns), signed(interval.high_ns)
     if interval.kind == BOOTSTRAP:
-        return f"{LEVEL:.0%} interval {low} to {high}"
+        return f"{100 * LEVEL:.0f} % interval {low} to {high}"
     if interval.kind == EDGES:
         return f"one launch more or less in each makes it {low} to {high}"
     every = {
@@ -114,8 +116,9 @@ def statements(
     elif steps[0].median_interval.kind == BOOTSTRAP:
         said.append(
             Statement(
-                f"Intervals: {LEVEL:.0%}, bootstrap over the steps of each run ({RESAMPLES:,} "
-                f"resamples, seed {SEED}). What changes from run to run is not in them.",
+                f"Intervals: {100 * LEVEL:.0f} %, bootstrap over the steps of each run "
+                f"({RESAMPLES:,} resamples, seed {SEED}). What changes from run to run is not in "
+                "them.",
                 "interval",
             )
         )
@@ -131,8 +134,8 @@ def _made_of(
     if ledger is None or ledger.is_provisional:
         ledger = own["split"]
     line = next(line for line in steps if line.rank == rank)
-    whole = ledger.total.delta_ns or 0
-    parts = [part for part in ledger.lines if _counts(part, whole)]
+    step = ledger.total.a_ns or 0
+    parts = [part for part in ledger.lines if _counts(part, ledger.total, step)]
     parts.sort(key=lambda part: -abs(part.delta_ns or 0))
     longest = " (the longest in B)" if len(steps) > 2 else ""
     if not parts:
@@ -143,15 +146,19 @@ def _made_of(
         ledger.claim,
     )
     nodes = own.get("node") or own.get("range")
-    if nodes is not None and ledger.total.delta_ns:
-        top = [part for part in nodes.lines if _counts(part, whole)][:3]
+    if nodes is not None:
+        top = [part for part in nodes.lines if _counts(part, ledger.total, step)][:3]
         if top:
             shown = ", ".join(f"`{part.label}` {signed(part.delta_ns)}" for part in top)
             yield Statement(f"It shows most at {shown}.", "charge")
 
 
-def _counts(part: Line, whole: float) -> bool:
-    return bool(part.delta_ns) and abs(part.delta_ns or 0) >= _NAMED_SHARE * abs(whole)
+def _counts(part: Line, total: Line, step: float) -> bool:
+    """Whether a part is resolved, and large enough to be named."""
+    amount = abs(part.delta_ns or 0)
+    is_resolved = part.interval is None or part.interval.sign != 0
+    least = max(_NAMED_SHARE * abs(total.delta_ns or 0), _SMALLEST * step)
+    return is_resolved and amount >= least and amount > 0
 
 
 def _queues(rows: Sequence[Row]) -> Iterable[Statement]:

@@ -1,7 +1,7 @@
 -- view:       pair.wall
 -- purpose:    Each instant of the steps of one rank, charged to the compute op that runs or that is waited for: the parts sum to each step.
 -- grain:      step_id, name, op_class, node, unit, phase, range_text, piece
--- depends-on: v1.step_window, v1.step_budget, v1.device_op, v1.absent_piece, v1.op, v1.op_unit
+-- depends-on: v1.step_window, v1.step_budget, v1.step, v1.device_op, v1.absent_piece, v1.op, v1.op_unit
 -- materialise: side
 -- since:      1
 -- columns:
@@ -11,7 +11,7 @@
 --   node       VARCHAR -  Node of the program that it belongs to; NULL without one.
 --   unit       VARCHAR -  Unit of that node.
 --   phase      VARCHAR -  Phase of that node.
---   range_text VARCHAR -  Innermost annotation around its launch; NULL without one.
+--   range_text VARCHAR -  Innermost annotation around its launch; NULL without one besides that of the step.
 --   piece      VARCHAR -  compute, launch_starved, blocking, stalled or tail.
 --   wall_ns    BIGINT  ns Length of these instants. Of two compute ops that overlap the earlier one is charged.
 CREATE OR REPLACE VIEW pair.wall AS
@@ -29,6 +29,13 @@ WITH counted AS (
         w.rank = getvariable('gapscope_rank')
         AND w.projection = getvariable('gapscope_projection')
         AND coalesce(NOT b.is_boundary, TRUE)
+),
+
+-- The step's own range names another step in each: it is no range inside of it.
+step_label AS (
+    SELECT DISTINCT label
+    FROM v1.step
+    WHERE rank = getvariable('gapscope_rank')
 ),
 
 compute AS (
@@ -80,10 +87,11 @@ SELECT
     u.node,
     u.unit,
     u.phase,
-    o.annotation AS range_text,
+    CASE WHEN s.label IS NULL THEN o.annotation END AS range_text,
     c.piece,
     sum(c.wall_ns)::BIGINT AS wall_ns
 FROM charged AS c
 LEFT JOIN v1.op AS o ON c.rank = o.rank AND c.op_id = o.op_id
 LEFT JOIN v1.op_unit AS u ON c.rank = u.rank AND c.op_id = u.op_id
-GROUP BY c.step_id, o.name, o.op_class, u.node, u.unit, u.phase, o.annotation, c.piece;
+LEFT JOIN step_label AS s ON o.annotation = s.label
+GROUP BY c.step_id, o.name, o.op_class, u.node, u.unit, u.phase, range_text, c.piece;
