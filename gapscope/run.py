@@ -67,6 +67,10 @@ class Run:
             raise GapscopeError("sql-error", str(error).split("\n\nLINE")[0], hint) from error
         return frame
 
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """Rows of a query, each by column name."""
+        return self.sql(query).to_dicts()
+
     def view(self, name: str) -> pl.DataFrame:
         """All rows of a view of schema `v1`, in the order of its grain."""
         from gapscope.schema.views import view_named

@@ -12,6 +12,8 @@ NOTHING = "n/a"
 
 _SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")),
+    # A difference of times: shown with its sign.
+    "+ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")),
     # Decimal, as the GB/s of a link are.
     "B": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
     "share": ((0.01, "%"),),
@@ -50,7 +52,7 @@ def common(values: Sequence[float | None], unit: str) -> tuple[float, str] | Non
     """The unit in which numbers can be compared; None when small ones would become 0.0035 of it."""
     divisor, name = scale(values, unit)
     smallest = min((abs(value) for value in values if value), default=divisor)
-    return None if smallest < divisor / 100 and unit in ("ns", "B") else (divisor, name)
+    return None if smallest < divisor / 100 and unit in ("ns", "+ns", "B") else (divisor, name)
 
 
 def number(value: float | None, divisor: float = 1.0, unit: str = "ns") -> str:
@@ -59,6 +61,9 @@ def number(value: float | None, divisor: float = 1.0, unit: str = "ns") -> str:
         return NOTHING
     if unit == "count":
         return f"{round(value):,}"
+    if unit == "+ns":
+        text = number(value, divisor)
+        return f"+{text}" if value > 0 and text != "0" else text
     scaled = value / divisor
     size = abs(scaled)
     if unit == "share":

@@ -14,6 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from gapscope.cli import (
+    check,
+    compare,
     demo,
     doctor,
     export,
@@ -52,6 +54,8 @@ _COMMANDS = (
     demo.demo,
     rules.rules,
     what_if.what_if,
+    compare.compare,
+    check.check,
     validate.validate,
     simulate.simulate,
 )

@@ -128,7 +128,8 @@ def _boxes(boxes: list[tuple[int, int]]) -> str:
 
 def bar_svg(bar: Bar, figure: Waterfall) -> str:
     """One bar of a waterfall. Browsers clamp coordinates far below the nanoseconds of a step."""
-    whole = max(figure.bars[0].value_ns, 1)
+    # A waterfall that goes up ends higher than it begins.
+    whole = max(1, *(one.base_ns + one.value_ns for one in figure.bars))
     return (
         '<svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect class="c-{time_class(bar.time_class).name}" x="{1000 * bar.base_ns / whole:.2f}" '

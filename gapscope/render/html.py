@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SIZE_LIMIT = 3_000_000
 
-_NUMERIC = frozenset({"ns", "B", "share", "GB/s", "1/ms", "count"})
+_NUMERIC = frozenset({"ns", "+ns", "B", "share", "GB/s", "1/ms", "count"})
 _SHORT_NAME = 32
 _LONG_NAME = 120
 # A line must not break between a number and its unit.
@@ -49,17 +49,29 @@ def _page(document: Document, script: str | None) -> str:
         for figure in section.figures
         if script is not None
     ]
-    template = _environment().get_template("report.html.jinja")
-    return template.render(
+    return fill(
+        "report.html.jinja",
         document=document,
         sections={section.id: section for section in document.sections},
-        classes=figures.palette().values(),
-        css=_asset("report.css"),
-        js=_asset("report.js"),
         plotly=script,
         charts=drawn,
         claim_numbers={claim.id: place for place, claim in enumerate(document.claims, start=1)},
         titles=_titles(document),
+        sql_shell="`gapscope sql`",
+    )
+
+
+def fill(template: str, **values: Any) -> str:
+    """A page of `reports/templates` with the assets that every page has."""
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            classes=figures.palette().values(),
+            css=_asset("report.css"),
+            js=_asset("report.js"),
+            **values,
+        )
     )
 
 

@@ -9,6 +9,8 @@ from gapscope.report.document import Quantity, Status, Waterfall
 from gapscope.units import interval, value, values
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from gapscope.report.document import Cell, Column, Document, Statement, Table
 
 # GitHub cuts comments off at 65,536 characters.
@@ -20,29 +22,29 @@ _CUT = "\n\n_The rest does not fit into a comment; the HTML report has all of it
 
 def render(document: Document) -> str:
     """Verdict, capture quality, budget, ranks, the first opportunities, and claim counts."""
-    parts = [f"# GapScope: {_text(document.header.run_name)}", ""]
+    parts = [f"# GapScope: {text(document.header.run_name)}", ""]
     parts += ["## 1. Verdict", ""]
     verdict = document.section("verdict")
-    parts += [f"**{_text(document.verdict.headline.text)}**", ""]
-    parts += _statements(verdict.statements[1:])
-    parts += _statements(verdict.missing)
+    parts += [f"**{text(document.verdict.headline.text)}**", ""]
+    parts += statements(verdict.statements[1:])
+    parts += statements(verdict.missing)
     for figure in verdict.figures:
         if isinstance(figure, Waterfall):
             parts += _waterfall(figure)
     parts += ["## 2. Capture quality", ""]
-    parts += _statements(document.section("quality").statements)
+    parts += statements(document.section("quality").statements)
     parts += _quality(document.section("quality").tables[0])
     parts += ["## 3. Per-step budget", ""]
     budget = document.section("budget")
     steps = [table for table in budget.tables if table.id == "steps"]
-    parts += _statements(budget.statements)
+    parts += statements(budget.statements)
     for table in budget.tables:
         if table.id in _MODEL and table.rows:
             parts += _table(table, _MODEL[table.id])
     parts += _steps(steps[0]) if steps else []
     parts += ["## 4. Rank and communication findings", ""]
-    parts += _statements(document.section("ranks").statements)
-    parts += _statements(document.section("ranks").missing)
+    parts += statements(document.section("ranks").statements)
+    parts += statements(document.section("ranks").missing)
     parts += ["## 5. Ranked opportunities", ""]
     parts += _opportunities(document)
     parts += ["## 6. Claim status", ""]
@@ -51,15 +53,19 @@ def render(document: Document) -> str:
         for status in Status
     )
     parts += [f"{len(document.claims)} claims: {counted}.", ""]
-    text = "\n".join(parts)
-    if len(text) > LIMIT:
-        text = text[: LIMIT - len(_CUT)].rsplit("\n", 1)[0] + _CUT
-    return text
+    return cut("\n".join(parts))
 
 
-def _text(text: str) -> str:
+def cut(page: str) -> str:
+    """The page as far as a comment holds it."""
+    if len(page) > LIMIT:
+        return page[: LIMIT - len(_CUT)].rsplit("\n", 1)[0] + _CUT
+    return page
+
+
+def text(sentence: str) -> str:
     """A sentence with its code spans; everything else cannot become markup, link or mention."""
-    parts = " ".join(text.split()).split("`")
+    parts = " ".join(sentence.split()).split("`")
     if len(parts) % 2 == 0:
         return _plain(" ".join(parts))
     return "".join(
@@ -79,8 +85,9 @@ def _quantity(amount: Quantity) -> str:
     return interval(amount.value, amount.unit, amount.n, amount.low, amount.high)
 
 
-def _statements(items: tuple[Statement, ...]) -> list[str]:
-    return [*(f"- {_text(item.text)}" for item in items), ""] if items else []
+def statements(items: tuple[Statement, ...]) -> list[str]:
+    """A list of sentences."""
+    return [*(f"- {text(item.text)}" for item in items), ""] if items else []
 
 
 def _row(cells: list[str]) -> str:
@@ -111,8 +118,8 @@ def _quality(table: Table) -> list[str]:
                         entry["status"],
                         entry["ranks"],
                         f"`{entry['check_name']}`",
-                        _text(entry["detail"]),
-                        _text(entry["forbids"]),
+                        text(entry["detail"]),
+                        text(entry["forbids"]),
                     ]
                 )
             )
@@ -137,7 +144,7 @@ _STEP_KEYS = (
 def _steps(table: Table) -> list[str]:
     labels = {column.key: column.label for column in table.columns}
     head = ["rank", "step", *(labels[key] for key in _STEP_KEYS), "boundary"]
-    lines = [_text(table.caption), "", _row(head)]
+    lines = [text(table.caption), "", _row(head)]
     lines.append(_row(["---:"] * (len(head) - 1) + ["---"]))
     for row in table.rows[:_STEPS]:
         entry = {c.key: cell for c, cell in zip(table.columns, row, strict=True)}
@@ -151,7 +158,7 @@ def _steps(table: Table) -> list[str]:
                     str(entry["rank"]),
                     str(entry["step_id"]),
                     *values(amounts, "ns"),
-                    _text(str(entry["boundary"])),
+                    text(str(entry["boundary"])),
                 ]
             )
         )
@@ -186,15 +193,29 @@ def _table(table: Table, keys: tuple[str, ...]) -> list[str]:
     columns = {c.key: (place, c) for place, c in enumerate(table.columns)}
     shown = [columns[key] for key in keys]
     return [
-        f"**{_text(table.title)}**",
+        f"**{text(table.title)}**",
         "",
-        _text(table.caption),
+        text(table.caption),
         "",
-        _row([column.label for _, column in shown]),
-        _row(["---" if column.kind in ("text", "code", "id") else "---:" for _, column in shown]),
-        *(_row([_cell(row[place], column) for place, column in shown]) for row in table.rows),
+        *grid(
+            [column for _, column in shown],
+            [[row[place] for place, _ in shown] for row in table.rows],
+        ),
         "",
-        *(line for note in table.notes for line in (_text(note), "")),
+        *(line for note in table.notes for line in (text(note), "")),
+    ]
+
+
+def grid(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> list[str]:
+    """Lines of a table."""
+    numeric = [column.kind not in ("text", "code", "id", "status") for column in columns]
+    return [
+        _row([column.label for column in columns]),
+        _row(["---:" if is_number else "---" for is_number in numeric]),
+        *(
+            _row([_cell(cell, column) for cell, column in zip(row, columns, strict=True)])
+            for row in rows
+        ),
     ]
 
 
@@ -203,14 +224,14 @@ def _cell(cell: Cell, column: Column) -> str:
         return ""
     if isinstance(cell, Quantity):
         return _quantity(cell)
-    if column.kind in ("ns", "count", "share") and isinstance(cell, int | float):
+    if column.kind in ("ns", "+ns", "count", "share") and isinstance(cell, int | float):
         return value(cell, column.kind)
-    return _text(f"`{cell}`" if column.kind == "code" else str(cell))
+    return text(f"`{cell}`" if column.kind == "code" else str(cell))
 
 
 def _opportunities(document: Document) -> list[str]:
     section = document.section("opportunities")
-    lines = _statements(section.statements)
+    lines = statements(section.statements)
     for table in section.tables:
         if table.rows:
             lines += _table(table, tuple(column.key for column in table.columns))
@@ -220,7 +241,7 @@ def _opportunities(document: Document) -> list[str]:
             labels = "".join(f", {label}" for label in card.labels)
             ceiling = f"Ceiling +{_quantity(card.ceiling)} throughput{labels}; "
         lines += [
-            f"### {place}. {_text(card.title)}",
+            f"### {place}. {text(card.title)}",
             "",
             (
                 f"{ceiling}{_quantity(card.time)}, "
@@ -230,15 +251,15 @@ def _opportunities(document: Document) -> list[str]:
                     if card.modelled
                     else ""
                 )
-                + f". {_text(card.mechanism.text)}"
+                + f". {text(card.mechanism.text)}"
             ),
             "",
-            *(f"- {_text(item.text)}" for item in card.evidence),
-            f"- Bound: {_text(card.bound.text)}",
-            f"- Confidence: {_text(card.confidence.text)}",
-            *(f"- Try: {_text(item)}" for item in card.what_to_try),
-            f"- Does not apply when: {_text(card.not_when)}",
-            f"- To verify: {_text(card.verify)}",
+            *(f"- {text(item.text)}" for item in card.evidence),
+            f"- Bound: {text(card.bound.text)}",
+            f"- Confidence: {text(card.confidence.text)}",
+            *(f"- Try: {text(item)}" for item in card.what_to_try),
+            f"- Does not apply when: {text(card.not_when)}",
+            f"- To verify: {text(card.verify)}",
             "",
         ]
     for query in dict.fromkeys(card.query for card in document.opportunities):
@@ -252,4 +273,4 @@ def _opportunities(document: Document) -> list[str]:
             "</details>",
             "",
         ]
-    return [*lines, *_statements(section.missing)]
+    return [*lines, *statements(section.missing)]
