@@ -32,6 +32,14 @@ boundary AS (
     GROUP BY rank
 ),
 
+usual_step AS (
+    SELECT
+        rank,
+        median(device_end_ns - device_start_ns) AS step_ns
+    FROM v1.step
+    GROUP BY rank
+),
+
 shared AS (
     SELECT
         device_uuid,
@@ -47,7 +55,8 @@ present AS (
     SELECT
         count(*) AS rank_count,
         max(r.world_size) AS world_size,
-        count(c.offset_ns) AS aligned_count
+        count(c.offset_ns) AS aligned_count,
+        count(*) FILTER (WHERE c.method = 'matched ends by step') AS by_step_count
     FROM v1.rank AS r
     LEFT JOIN v1.rank_clock AS c ON r.rank = c.rank
 ),
@@ -126,6 +135,15 @@ whole_run AS (
     WHERE rank_count > 1 AND aligned_count < rank_count
     UNION ALL
     SELECT
+        'clock_by_step' AS check_name,
+        'info' AS status,
+        'clocks of the ranks move against each other by more than the ends of collectives spread: each step is '
+        || 'compared on what its own matched collectives say' AS detail,
+        'comparing instants of two ranks outside of steps' AS forbids
+    FROM present
+    WHERE by_step_count > 0
+    UNION ALL
+    SELECT
         'shared_device' AS check_name,
         'warn' AS status,
         string_agg('ranks ' || ranks || ' share device ' || left(device_uuid, 13), '; ' ORDER BY ranks)
@@ -189,6 +207,28 @@ of_rank AS (
         CASE WHEN boundary_count = step_count THEN 'a typical step' END AS forbids
     FROM boundary
     WHERE boundary_count > 0
+    UNION ALL
+    -- Of two ranks it cannot be told whose clock it was.
+    SELECT
+        rank,
+        'clock_jump' AS check_name,
+        'warn' AS status,
+        'the clock jumps by ' || round(jump_ns / 1e6, 1) || ' ms against the other ranks, in or beside step '
+        || coalesce(jump_steps, 'none') AS detail,
+        'how long these steps are on this rank, and any skew (R3) in them' AS forbids
+    FROM v1.rank_clock
+    WHERE jump_ns IS NOT NULL
+    UNION ALL
+    SELECT
+        c.rank,
+        'clock_residual' AS check_name,
+        'warn' AS status,
+        'ends of matched collectives are ' || round(c.residual_ns / 1e6, 2)
+        || ' ms apart on whatever clock: over 5 % of a step' AS detail,
+        'skew (R3), last arrival and lateness on this rank' AS forbids
+    FROM v1.rank_clock AS c
+    INNER JOIN usual_step AS u ON c.rank = u.rank
+    WHERE c.residual_ns > 0.05 * u.step_ns
 )
 
 SELECT
