@@ -157,7 +157,7 @@ def load(con: duckdb.DuckDBPyConnection) -> Loaded:
     for step in sorted({step for step, _ in window} | set(jumped)):
         here = {programs.get((step, rank)) for rank in ranks}
         if step in jumped:
-            left_out[step] = f"the clock of rank {jumped[step]} jumps in this step or beside it"
+            left_out[step] = f"a clock jumps in this step or beside it: rank {jumped[step]}"
         elif any((step, rank) not in window for rank in ranks):
             left_out[step] = "not every rank has this step"
         elif len(said := {numbers.get((step, rank)) for rank in ranks}) > 1:

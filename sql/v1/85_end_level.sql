@@ -47,7 +47,9 @@ apart AS MATERIALIZED (
         group_id,
         seq,
         late_ns - median(late_ns) OVER instance AS from_median_ns,
-        late_ns - (sum(late_ns) OVER instance - late_ns) / (count(*) OVER instance - 1) AS apart_ns
+        late_ns - (sum(late_ns) OVER instance - late_ns) / (count(*) OVER instance - 1) AS apart_ns,
+        -- Of two ranks the median end moves by half of what one of them does.
+        CASE WHEN count(*) OVER instance = 2 THEN 2 ELSE 1 END * (late_ns - median(late_ns) OVER instance) AS moved_ns
     FROM ended
     WINDOW instance AS (PARTITION BY group_id, seq)
 ),
@@ -186,8 +188,8 @@ beside AS (
         CASE
             WHEN count(*) OVER before = 3 AND count(*) OVER after = 3
                 THEN greatest(
-                    min(from_median_ns) OVER after - max(from_median_ns) OVER before,
-                    min(from_median_ns) OVER before - max(from_median_ns) OVER after
+                    min(moved_ns) OVER after - max(moved_ns) OVER before,
+                    min(moved_ns) OVER before - max(moved_ns) OVER after
                 )
         END AS apart_ns
     FROM apart

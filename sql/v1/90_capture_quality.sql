@@ -1,7 +1,7 @@
 -- view:       v1.capture_quality
 -- purpose:    What the capture can and cannot support: the readers' notes and checks over the rows.
 -- grain:      rank, check_name
--- depends-on: v1.source_quality, v1.rank, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note
+-- depends-on: v1.source_quality, v1.rank, v1.collective_match, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note
 -- materialise: run
 -- since:      1
 -- columns:
@@ -30,6 +30,14 @@ boundary AS (
         FILTER (WHERE is_boundary) AS reasons
     FROM v1.step
     GROUP BY rank
+),
+
+unmatched AS (
+    SELECT
+        unmatched AS reason,
+        count(*) AS op_count
+    FROM v1.collective_match
+    GROUP BY unmatched
 ),
 
 usual_step AS (
@@ -133,6 +141,23 @@ whole_run AS (
         'statements that compare instants of two ranks (skew, last arrival)' AS forbids
     FROM present
     WHERE rank_count > 1 AND aligned_count < rank_count
+    UNION ALL
+    -- What is wrong in a capture, other than what no capture can have.
+    SELECT
+        'collectives_unmatched' AS check_name,
+        CASE
+            WHEN
+                bool_and(reason IN ('point to point', 'outside of steps without a number', 'ranks not captured'))
+                FILTER (WHERE reason IS NOT NULL)
+                THEN 'info'
+            ELSE 'warn'
+        END AS status,
+        sum(op_count) FILTER (WHERE reason IS NOT NULL) || ' of ' || sum(op_count)
+        || ' collective operations are not matched: '
+        || string_agg(reason || ' ' || op_count, ', ' ORDER BY reason) FILTER (WHERE reason IS NOT NULL) AS detail,
+        'last arrival, transfer and bandwidth of these, and waits for other ranks in them' AS forbids
+    FROM unmatched
+    HAVING count(reason) > 0
     UNION ALL
     SELECT
         'clock_by_step' AS check_name,
