@@ -156,6 +156,9 @@ EXAMPLES = {
     "collective_op": "SELECT rank, group_name, type, count(*) AS ops FROM collective_op "
     "GROUP BY ALL ORDER BY ALL",
     "collective_match": "FROM collective_match WHERE NOT is_matched ORDER BY rank, op_id",
+    "clock_base": "FROM clock_base ORDER BY rank",
+    "end_level": "SELECT rank, step_id, level_ns, spread_ns FROM end_level ORDER BY rank, step_id",
+    "step_clock": "FROM step_clock WHERE jump_ns IS NOT NULL ORDER BY rank, step_id",
     "rank_clock": "FROM rank_clock ORDER BY rank",
     "collective_instance": "SELECT last_arrival_rank, count(*) AS ops FROM collective_instance "
     "WHERE is_matched GROUP BY last_arrival_rank",

@@ -10,7 +10,7 @@ _READ = (
 )
 
 
-def install() -> None:
+def install(also: tuple[str, ...] = ()) -> None:
     """Leave the other views, all audits and all descriptions out of runs made in this process."""
     from gapscope.ingest import pipeline
     from gapscope.schema import catalog, derive, views
@@ -24,7 +24,7 @@ def install() -> None:
             for other in known[name].depends_on:
                 need(other)
 
-    for name in _READ:
+    for name in (*_READ, *also):
         need(f"v1.{name}")
     kept = tuple(replace(view, audits={}) for name, view in known.items() if name in wanted)
     catalog.all_views = derive.all_views = lambda: kept

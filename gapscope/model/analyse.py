@@ -61,6 +61,19 @@ ORDER BY rank
 LIMIT 1
 """
 
+_OFFSETS = """
+SELECT rank, step_id, offset_ns FROM v1.step_clock
+WHERE step_id IS NOT NULL AND offset_ns IS NOT NULL
+"""
+
+_WITHOUT_CLOCK = "SELECT rank FROM v1.rank_clock WHERE offset_ns IS NULL ORDER BY rank"
+
+_CLOCKS = """
+SELECT max(c.residual_ns),
+    bool_or(c.method LIKE 'matched ends%') AND min(r.hostname) IS DISTINCT FROM max(r.hostname)
+FROM v1.rank_clock AS c INNER JOIN v1.rank AS r ON c.rank = r.rank
+"""
+
 CLASSES = ("R1", "R2", "R3", "H1", "H2", "floor", "unresolved", "carried")
 
 
@@ -120,10 +133,8 @@ def analyse(con: duckdb.DuckDBPyConnection) -> None:
         )
     for step, reason in loaded.left_out.items():
         results.check([Check("program", step, "warn", None, None, reason, "bound")])
-    residual = _residual(con)
-    offsets = dict(con.execute("SELECT rank, offset_ns FROM v1.rank_clock").fetchall())
-    methods = {str(row[0]) for row in con.execute("SELECT method FROM v1.rank_clock").fetchall()}
-    lost = sorted(rank for rank, offset in offsets.items() if offset is None)
+    clock = _clock(con)
+    lost = [row[0] for row in con.execute(_WITHOUT_CLOCK).fetchall()]
     if lost and loaded.batches:
         named = ", ".join(map(str, lost[:8])) + (", ..." if len(lost) > 8 else "")
         results.check(
@@ -134,7 +145,7 @@ def analyse(con: duckdb.DuckDBPyConnection) -> None:
     for batch in loaded.batches:
         if len(loaded.batches) > 1:
             results.only_steps = tuple(batch.steps)
-        _Analysis(con, batch, results, residual, offsets, methods).run()
+        _Analysis(con, batch, results, clock).run()
     store(con, results.rows)
 
 
@@ -157,9 +168,21 @@ def _why_no_pack(con: duckdb.DuckDBPyConnection, left_out: dict[int, str]) -> st
     return "FSDP2 labels, but " + (next(iter(left_out.values()), "no step with a program"))
 
 
-def _residual(con: duckdb.DuckDBPyConnection) -> int:
-    row = con.execute("SELECT max(residual_ns) FROM v1.rank_clock").fetchone()
-    return int(row[0]) if row and row[0] is not None else 0
+@dataclass(frozen=True)
+class _Clock:
+    """What was added to the times of each rank and step, and what that can tell."""
+
+    offsets: dict[tuple[int, int], int]
+    residual_ns: int
+    # Hosts whose clocks were put together by the ends of collectives cannot measure how ends differ.
+    tells_ends: bool
+
+
+def _clock(con: duckdb.DuckDBPyConnection) -> _Clock:
+    offsets = {(rank, step): offset for rank, step, offset in con.execute(_OFFSETS).fetchall()}
+    row = con.execute(_CLOCKS).fetchone()
+    residual, is_across_hosts = row or (None, None)
+    return _Clock(offsets, int(residual or 0), not is_across_hosts)
 
 
 class _Analysis:
@@ -170,15 +193,13 @@ class _Analysis:
         con: duckdb.DuckDBPyConnection,
         batch: Batch,
         results: Results,
-        residual_ns: int,
-        offsets: dict[int, int],
-        clock_methods: set[str],
+        clock: _Clock,
     ) -> None:
         self.con = con
         self.batch = batch
         self.results = results
-        self.residual_ns = residual_ns
-        self.offsets = offsets
+        self.residual_ns = clock.residual_ns
+        self.offsets = clock.offsets
         self.found = configuration.detect(batch.program)
         self.declared = configuration.declared(
             dict(con.execute("SELECT name, value FROM v1.run_option").fetchall())
@@ -187,8 +208,7 @@ class _Analysis:
             fsdp2.Capacity(), reduce_inputs=max(1, int(self.declared.get("reduce_inputs", 1)))
         )
         self.edges = fsdp2.edges(batch.program, self.capacity)
-        # Offsets that came from the ends of collectives cannot measure how those ends differ.
-        self.weights = bound.weights(batch, by_ends="matched ends" not in clock_methods)
+        self.weights = bound.weights(batch, by_ends=clock.tells_ends)
 
     def run(self) -> None:
         batch = self.batch
@@ -434,10 +454,10 @@ class _Analysis:
              *(total[name] for name in CLASSES), bool(batch.is_boundary[s]), is_provisional),
         )  # fmt: skip
         program = batch.program
-        own = self.offsets[rank]
+        own = self.offsets[rank, step]
         for piece in pieces:
             cause = piece.cause_rank if piece.cause_rank != NONE else r
-            theirs = self.offsets[batch.ranks[cause]]
+            theirs = self.offsets[batch.ranks[cause], step]
             begin, end = (
                 (piece.cause_start, piece.cause_end)
                 if piece.cause_rank != NONE

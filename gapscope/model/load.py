@@ -22,7 +22,7 @@ SELECT p.rank, p.step_id, p.node_id, p.node_kind, p.unit, p.phase, p.turn,
     coalesce(p.group_name, '') AS group_name,
     p.start_ns + c.offset_ns AS start_ns, p.end_ns + c.offset_ns AS end_ns, p.busy_ns, p.compute_ns
 FROM v1.program_node AS p
-INNER JOIN v1.rank_clock AS c ON p.rank = c.rank
+INNER JOIN v1.step_clock AS c ON p.rank = c.rank AND p.step_id = c.step_id
 WHERE c.offset_ns IS NOT NULL
 ORDER BY p.step_id, p.rank, p.node_id
 """
@@ -31,9 +31,16 @@ _STEPS = """
 SELECT s.rank, s.step_id, s.is_boundary, s.source, s.label,
     s.device_start_ns + c.offset_ns AS start_ns, s.device_end_ns + c.offset_ns AS end_ns
 FROM v1.step AS s
-INNER JOIN v1.rank_clock AS c ON s.rank = c.rank
+INNER JOIN v1.step_clock AS c ON s.rank = c.rank AND s.step_id = c.step_id
 WHERE c.offset_ns IS NOT NULL
 ORDER BY s.step_id, s.rank
+"""
+
+_JUMPS = """
+SELECT step_id, string_agg(rank::VARCHAR, ', ' ORDER BY rank)
+FROM v1.step_clock
+WHERE jump_ns IS NOT NULL
+GROUP BY step_id
 """
 
 _OPS = """
@@ -44,7 +51,7 @@ SELECT u.rank, u.step_id, u.op_id, u.node_id, o.stream,
     o.time_class = 'communication' AS is_collective, coalesce(o.name_id, 0) AS name_id
 FROM v1.op_unit AS u
 INNER JOIN v1.device_op AS o ON u.rank = o.rank AND u.op_id = o.op_id
-INNER JOIN v1.rank_clock AS c ON u.rank = c.rank
+INNER JOIN v1.step_clock AS c ON u.rank = c.rank AND u.step_id = c.step_id
 WHERE c.offset_ns IS NOT NULL
 ORDER BY u.step_id, u.rank, u.issue_rank
 """
@@ -54,7 +61,7 @@ SELECT u.rank, u.step_id, u.node_id, i.seq, i.group_name, i.group_ranks, i.is_ma
     i.participants
 FROM v1.op_unit AS u
 INNER JOIN v1.collective_instance AS i ON u.rank = i.rank AND u.op_id = i.op_id
-INNER JOIN v1.rank_clock AS c ON u.rank = c.rank
+INNER JOIN v1.step_clock AS c ON u.rank = c.rank AND u.step_id = c.step_id
 WHERE c.offset_ns IS NOT NULL AND u.node_kind IN ('AG', 'RS', 'AR', 'COMM')
 ORDER BY u.step_id, u.rank, u.node_id
 """
@@ -140,15 +147,18 @@ def load(con: duckdb.DuckDBPyConnection) -> Loaded:
             strict=True,
         )
     }  # fmt: skip
+    jumped = dict(con.execute(_JUMPS).fetchall())
     numbers = _numbers(steps)
     programs = _programs(nodes)
     joins = _joins(con, ranks)
     left_out: dict[int, str] = {}
     # Steps go together when they ran one program and their collectives joined the same ranks.
     members: dict[tuple[tuple[Node, ...], Any], list[int]] = {}
-    for step in sorted({step for step, _ in window}):
+    for step in sorted({step for step, _ in window} | set(jumped)):
         here = {programs.get((step, rank)) for rank in ranks}
-        if any((step, rank) not in window for rank in ranks):
+        if step in jumped:
+            left_out[step] = f"a clock jumps in this step or beside it: rank {jumped[step]}"
+        elif any((step, rank) not in window for rank in ranks):
             left_out[step] = "not every rank has this step"
         elif len(said := {numbers.get((step, rank)) for rank in ranks}) > 1:
             left_out[step] = (

@@ -49,7 +49,9 @@ GROUP BY c.rank, c.culprit_rank, c.sub_cause
 ORDER BY total_ns DESC, c.rank, c.culprit_rank, c.sub_cause"""
 
 CLOCKS = """\
-SELECT rank, offset_ns, residual_p5_ns, residual_p95_ns, residual_ns, match_count, method
+SELECT
+    rank, offset_ns, drift_ppb, residual_p5_ns, residual_p95_ns, residual_ns, match_count, method,
+    jump_ns, jump_steps
 FROM v1.rank_clock
 ORDER BY rank"""
 

@@ -135,7 +135,8 @@ def _across(facts: Facts, clocks: list[Row]) -> list[Table]:
             "Clocks of the ranks",
             "What is added to a rank's times to compare ranks, and how far its collectives end "
             "from those of the others (5th to 95th percentile). Below the residual a difference "
-            "is not resolved.",
+            "is not resolved. By step: each step has an offset of its own, this is the one in the "
+            "middle; steps that a jump touches have none.",
             "clock",
             f"{model_queries.CLOCKS}\nLIMIT {_RANKS_SHOWN}",
             clocks[:_RANKS_SHOWN],
@@ -143,10 +144,13 @@ def _across(facts: Facts, clocks: list[Row]) -> list[Table]:
                 Column("rank", "rank", "id"),
                 Column("method", "from"),
                 Column("offset_ns", "offset", "ns"),
+                Column("drift_ppb", "drift, ppb", "count"),
                 Column("residual_p5_ns", "p5", "ns"),
                 Column("residual_p95_ns", "p95", "ns"),
                 Column("residual_ns", "residual", "ns"),
                 Column("match_count", "matched", "count"),
+                Column("jump_ns", "jump", "ns"),
+                Column("jump_steps", "in or beside steps"),
             ),
             is_open=len(clocks) <= 8,
         )

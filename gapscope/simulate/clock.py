@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gapscope.simulate.spec import Spec
@@ -21,11 +21,14 @@ _FIRST_NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class RankClock:
-    """Rank-local ns = true ns * rate + offset."""
+    """Rank-local ns = true ns * rate + offset; from `jump_at_ns` on ahead by a jump and a bend."""
 
     offset_ns: int
     drift_ppb: float
     base_ns: int | None
+    jump_ns: int = 0
+    bend_ppb: float = 0.0
+    jump_at_ns: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -36,7 +39,12 @@ class RankClock:
         """Times on the rank's clock."""
         import numpy as np
 
-        read: Ints = np.rint(np.asarray(true_ns) * self.rate).astype(np.int64)
+        true = np.asarray(true_ns)
+        read: Ints = np.rint(true * self.rate).astype(np.int64)
+        if self.jump_ns or self.bend_ppb:
+            after = true - self.jump_at_ns
+            ahead = self.jump_ns + np.rint(after * self.bend_ppb * 1e-9).astype(np.int64)
+            read = read + np.where(after >= 0, ahead, 0)
         return read + (_FIRST_NS + self.offset_ns)
 
 
@@ -53,4 +61,12 @@ def clocks(spec: Spec) -> list[RankClock]:
         drift = float(either[1, rank]) * spec.clock.drift_ppb
         base = _UNIX_NS - _FIRST_NS - offset if spec.clock.declared else None
         found.append(RankClock(offset, drift, base))
+    said = spec.clock
+    if said.jump_us or said.bend_ppb:
+        found[said.jump_rank] = replace(
+            found[said.jump_rank],
+            jump_ns=round(said.jump_us * 1_000),
+            bend_ppb=said.bend_ppb,
+            jump_at_ns=said.jump_at_ms * 1e6,
+        )
     return found

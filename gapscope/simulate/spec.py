@@ -126,6 +126,10 @@ class Clock:
     drift_ppb: float = _key(0.0, "clocks drift by up to this, either way", 0, 1e6)
     declared: bool = _key(True, "`rank.clock_base_ns` tells the offset; else it is unknown")
     ranks_per_host: int = _key(8, "ranks of one host", 1, MAX_RANKS)
+    jump_us: float = _key(0.0, "the clock of `jump_rank` jumps by this", -1e12, 1e12)
+    bend_ppb: float = _key(0.0, "and drifts by so much more from then on", -1e6, 1e6)
+    jump_rank: int = _key(0, "rank whose clock jumps or bends", 0, MAX_RANKS - 1)
+    jump_at_ms: float = _key(0.0, "true time of it, from the start of the first step", 0, 1e9)
 
 
 @dataclass(frozen=True)
@@ -205,6 +209,8 @@ def parse(text: str) -> Spec:
     found = tuple(_injection(one, number, spec) for number, one in enumerate(injections))
     if any(one.gap_class == "H1" for one in found) and not spec.model.root_parameters:
         raise _bad("`injection`: H1 needs `model.root_parameters = true`")
+    if spec.clock.jump_rank >= spec.ranks:
+        raise _bad(f"`clock.jump_rank` is a number from 0 to {spec.ranks - 1}")
     if any(one.place == "hw_queue" for one in found) and spec.device.queues != "none":
         raise _bad('`injection`: `hw_queue` needs `device.queues = "none"`, which it replaces')
     return Spec(**{key.name: getattr(spec, key.name) for key in fields(Spec)[:-1]}, injection=found)

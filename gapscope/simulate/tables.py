@@ -24,7 +24,8 @@ _DOCS = {
     TRUTH: "One row a rank, step and injection (one without any): what it really cost.",
     PIECE: """Why compute was absent, for gaps above 100 us: what held each start, walked back.
         `transfer` says nothing about whether the collective could have started earlier.""",
-    CLOCK: "What the clock of each rank really is: local = true * (1 + drift_ppb / 1e9) + offset.",
+    CLOCK: """What the clock of each rank really is: local = true * (1 + drift_ppb / 1e9) + offset,
+        and from jump_at_ns on jump_ns + (true - jump_at_ns) * bend_ppb / 1e9 more.""",
 }
 
 # Column, type, meaning.
@@ -58,6 +59,9 @@ _COLUMNS = {
         rank             BIGINT  Global rank.
         offset_ns        BIGINT  Added to true time; a second more is added on all ranks alike.
         drift_ppb        DOUBLE  Drift in ns a second.
+        jump_ns          BIGINT  Jump ahead, 0 without one.
+        bend_ppb         DOUBLE  Further drift from the jump on.
+        jump_at_ns       DOUBLE  True time of it.
     """,
 }
 
@@ -160,6 +164,9 @@ def clock_table(clocks: list[RankClock]) -> pa.Table:
         "rank": list(range(len(clocks))),
         "offset_ns": [clock.offset_ns for clock in clocks],
         "drift_ppb": [clock.drift_ppb for clock in clocks],
+        "jump_ns": [clock.jump_ns for clock in clocks],
+        "bend_ppb": [clock.bend_ppb for clock in clocks],
+        "jump_at_ns": [clock.jump_at_ns for clock in clocks],
     }
     return pa.table(columns, schema=_schema(CLOCK))
 

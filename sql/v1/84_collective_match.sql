@@ -15,6 +15,7 @@
 --   group_size     BIGINT   -  Ranks that take part: as the source says, else all ranks of the run that communicate.
 --   participants   BIGINT   -  Captured ranks that have this instance.
 --   is_matched     BOOLEAN  -  All agree on kind and message, nobody is missing or there twice; if counted, all ran as many in the step. A rank alone in its declared part has no match.
+--   unmatched      VARCHAR  -  Why it is not: point to point; outside of steps without a number; alone in its declared part; ranks not captured; lacking on a captured rank (it began later, ended earlier, or lost it); twice on a rank; other messages; other counts in the step. NULL where it is.
 --   start_ns       BIGINT   ns Start on the rank's own clock.
 --   end_ns         BIGINT   ns End on the rank's own clock.
 CREATE OR REPLACE VIEW v1.collective_match AS
@@ -107,6 +108,7 @@ agreed AS (
         *,
         is_sequenced
         OR min(in_step) OVER in_place = max(in_step) OVER in_place AS is_in_place,
+        count(DISTINCT rank) OVER (PARTITION BY group_name, group_ranks) AS captured,
         count(DISTINCT rank) OVER instance AS participants,
         count(*) OVER instance AS op_count,
         min(type) OVER instance = max(type) OVER instance
@@ -116,6 +118,22 @@ agreed AS (
     WINDOW
         instance AS (PARTITION BY group_name, group_ranks, instance_seq),
         in_place AS (PARTITION BY group_name, group_ranks, step_place)
+),
+
+judged AS (
+    SELECT
+        *,
+        CASE
+            WHEN type IN ('send', 'recv') THEN 'point to point'
+            WHEN instance_seq IS NULL THEN 'outside of steps without a number'
+            WHEN is_parted AND participants = 1 THEN 'alone in its declared part'
+            WHEN captured < expected_size THEN 'ranks not captured'
+            WHEN participants < expected_size THEN 'lacking on a captured rank'
+            WHEN participants > expected_size OR op_count <> participants THEN 'twice on a rank'
+            WHEN is_same_message IS NOT TRUE THEN 'other messages'
+            WHEN is_in_place IS NOT TRUE THEN 'other counts in the step'
+        END AS unmatched
+    FROM agreed
 )
 
 SELECT
@@ -128,15 +146,8 @@ SELECT
     type,
     expected_size AS group_size,
     CASE WHEN instance_seq IS NULL THEN 1 ELSE participants END AS participants,
-    coalesce(
-        is_in_place
-        AND is_same_message
-        AND participants = expected_size
-        AND (participants > 1 OR NOT is_parted)
-        AND op_count = participants
-        AND instance_seq IS NOT NULL,
-        FALSE
-    ) AS is_matched,
+    unmatched IS NULL AS is_matched,
+    unmatched,
     start_ns,
     end_ns
-FROM agreed;
+FROM judged;

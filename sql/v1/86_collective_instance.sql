@@ -1,7 +1,7 @@
 -- view:       v1.collective_instance
 -- purpose:    Collectives across ranks on one clock: who came last, what the transfer took, who waited how long.
 -- grain:      rank, op_id
--- depends-on: v1.collective_match, v1.rank_clock
+-- depends-on: v1.collective_match, v1.step_clock
 -- materialise: no
 -- since:      1
 -- columns:
@@ -12,9 +12,9 @@
 --   rank              BIGINT   -  Global rank.
 --   step_id           BIGINT   -  Step; NULL outside of steps.
 --   op_id             BIGINT   -  Device op on that rank.
---   start_ns          BIGINT   ns Start, aligned; NULL while the rank's clock is unknown.
+--   start_ns          BIGINT   ns Start, aligned; NULL while the rank's clock is unknown, or jumps in the step.
 --   end_ns            BIGINT   ns End, aligned.
---   last_arrival_ns   BIGINT   ns Latest aligned start of all ranks; NULL unless all are there.
+--   last_arrival_ns   BIGINT   ns Latest aligned start of all ranks; NULL unless all are there, on known clocks.
 --   last_arrival_rank BIGINT   -  Rank of that start.
 --   transfer_ns       BIGINT   ns Latest aligned end less last arrival.
 --   transfer_proxy_ns BIGINT   ns Shortest participant.
@@ -27,9 +27,12 @@ WITH aligned AS (
     SELECT
         m.*,
         m.start_ns + c.offset_ns AS aligned_start_ns,
-        m.end_ns + c.offset_ns AS aligned_end_ns
+        m.end_ns + c.offset_ns AS aligned_end_ns,
+        m.is_matched AND bool_and(c.offset_ns IS NOT NULL) OVER (
+            PARTITION BY m.group_name, m.group_ranks, m.seq
+        ) AS is_comparable
     FROM v1.collective_match AS m
-    INNER JOIN v1.rank_clock AS c ON m.rank = c.rank
+    INNER JOIN v1.step_clock AS c ON m.rank = c.rank AND m.step_id IS NOT DISTINCT FROM c.step_id
 )
 
 SELECT
@@ -42,10 +45,10 @@ SELECT
     op_id,
     aligned_start_ns AS start_ns,
     aligned_end_ns AS end_ns,
-    CASE WHEN is_matched THEN max(aligned_start_ns) OVER instance END AS last_arrival_ns,
-    CASE WHEN is_matched THEN arg_max(rank, aligned_start_ns) OVER instance END AS last_arrival_rank,
+    CASE WHEN is_comparable THEN max(aligned_start_ns) OVER instance END AS last_arrival_ns,
+    CASE WHEN is_comparable THEN arg_max(rank, aligned_start_ns) OVER instance END AS last_arrival_rank,
     CASE
-        WHEN is_matched THEN max(aligned_end_ns) OVER instance - max(aligned_start_ns) OVER instance
+        WHEN is_comparable THEN max(aligned_end_ns) OVER instance - max(aligned_start_ns) OVER instance
     END AS transfer_ns,
     CASE WHEN is_matched THEN min(end_ns - start_ns) OVER instance END AS transfer_proxy_ns,
     CASE WHEN is_matched THEN end_ns - start_ns - min(end_ns - start_ns) OVER instance END AS jitter_wait_ns,

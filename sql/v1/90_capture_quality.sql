@@ -1,7 +1,7 @@
 -- view:       v1.capture_quality
 -- purpose:    What the capture can and cannot support: the readers' notes and checks over the rows.
 -- grain:      rank, check_name
--- depends-on: v1.source_quality, v1.rank, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note, v1.tool_quality, v1.analysis_contract, v1.perturbation, v1.profiler_activity
+-- depends-on: v1.source_quality, v1.rank, v1.collective_match, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note, v1.tool_quality, v1.analysis_contract, v1.perturbation, v1.profiler_activity
 -- materialise: run
 -- since:      1
 -- columns:
@@ -32,6 +32,22 @@ boundary AS (
     GROUP BY rank
 ),
 
+unmatched AS (
+    SELECT
+        unmatched AS reason,
+        count(*) AS op_count
+    FROM v1.collective_match
+    GROUP BY unmatched
+),
+
+usual_step AS (
+    SELECT
+        rank,
+        median(device_end_ns - device_start_ns) AS step_ns
+    FROM v1.step
+    GROUP BY rank
+),
+
 shared AS (
     SELECT
         device_uuid,
@@ -47,7 +63,8 @@ present AS (
     SELECT
         count(*) AS rank_count,
         coalesce(max(r.world_size), max(a.value::BIGINT)) AS world_size,
-        count(c.offset_ns) AS aligned_count
+        count(c.offset_ns) AS aligned_count,
+        count(*) FILTER (WHERE c.method = 'matched ends by step') AS by_step_count
     FROM v1.rank AS r
     LEFT JOIN v1.rank_clock AS c ON r.rank = c.rank
     LEFT JOIN v1.analysis_contract AS a ON a.item = 'world_size'
@@ -125,6 +142,32 @@ whole_run AS (
         'statements that compare instants of two ranks (skew, last arrival)' AS forbids
     FROM present
     WHERE rank_count > 1 AND aligned_count < rank_count
+    UNION ALL
+    -- What is wrong in a capture, other than what no capture can have.
+    SELECT
+        'collectives_unmatched' AS check_name,
+        CASE
+            WHEN
+                bool_and(reason IN ('point to point', 'outside of steps without a number', 'ranks not captured'))
+                FILTER (WHERE reason IS NOT NULL)
+                THEN 'info'
+            ELSE 'warn'
+        END AS status,
+        sum(op_count) FILTER (WHERE reason IS NOT NULL) || ' of ' || sum(op_count)
+        || ' collective operations are not matched: '
+        || string_agg(reason || ' ' || op_count, ', ' ORDER BY reason) FILTER (WHERE reason IS NOT NULL) AS detail,
+        'last arrival, transfer and bandwidth of these, and waits for other ranks in them' AS forbids
+    FROM unmatched
+    HAVING count(reason) > 0
+    UNION ALL
+    SELECT
+        'clock_by_step' AS check_name,
+        'info' AS status,
+        'clocks of the ranks move against each other by more than the ends of collectives spread: each step is '
+        || 'compared on what its own matched collectives say' AS detail,
+        'comparing instants of two ranks outside of steps' AS forbids
+    FROM present
+    WHERE by_step_count > 0
     UNION ALL
     SELECT
         'shared_device' AS check_name,
@@ -243,6 +286,28 @@ of_rank AS (
         WHERE is_tool
         GROUP BY rank
     ) AS t ON p.rank = t.rank
+    UNION ALL
+    -- Of two ranks it cannot be told whose clock it was.
+    SELECT
+        rank,
+        'clock_jump' AS check_name,
+        'warn' AS status,
+        'the clock jumps by ' || round(jump_ns / 1e6, 1) || ' ms against the other ranks, in or beside step '
+        || coalesce(jump_steps, 'none') AS detail,
+        'how long these steps are on this rank, and any skew (R3) in them' AS forbids
+    FROM v1.rank_clock
+    WHERE jump_ns IS NOT NULL
+    UNION ALL
+    SELECT
+        c.rank,
+        'clock_residual' AS check_name,
+        'warn' AS status,
+        'ends of matched collectives are ' || round(c.residual_ns / 1e6, 2)
+        || ' ms apart on whatever clock: over 5 % of a step' AS detail,
+        'skew (R3), last arrival and lateness on this rank' AS forbids
+    FROM v1.rank_clock AS c
+    INNER JOIN usual_step AS u ON c.rank = u.rank
+    WHERE c.residual_ns > 0.05 * u.step_ns
 )
 
 SELECT

@@ -1,7 +1,7 @@
 -- view:       v1.rank_lateness
 -- purpose:    How late each rank came to the collectives of a step, what that cost the others, and how long it waited there itself.
 -- grain:      rank, step_id
--- depends-on: v1.collective_instance, v1.rank_clock, v1.compute_gap, v1.step
+-- depends-on: v1.collective_instance, v1.rank_clock, v1.step_clock, v1.compute_gap, v1.step
 -- materialise: run
 -- since:      1
 -- columns:
@@ -28,10 +28,11 @@ WITH arrival AS (
         i.seq,
         i.start_ns,
         i.end_ns,
-        c.offset_ns,
+        s.offset_ns,
         c.residual_ns
     FROM v1.collective_instance AS i
     INNER JOIN v1.rank_clock AS c ON i.rank = c.rank
+    INNER JOIN v1.step_clock AS s ON i.rank = s.rank AND i.step_id = s.step_id
     WHERE i.is_matched AND i.participants > 1 AND i.step_id IS NOT NULL
 ),
 

@@ -1,7 +1,7 @@
 -- view:       v1.window_skew
 -- purpose:    Steps that are longer than those of the other ranks of the part: because they begin earlier, or because they end later.
 -- grain:      rank, step_id
--- depends-on: v1.step, v1.step_number, v1.rank_part, v1.rank_clock
+-- depends-on: v1.step, v1.step_number, v1.rank_part, v1.rank_clock, v1.step_clock
 -- materialise: no
 -- since:      1
 -- columns:
@@ -19,14 +19,15 @@ WITH aligned AS (
         s.step_id,
         n.step_number,
         p.part,
-        s.device_start_ns + c.offset_ns AS start_ns,
-        s.device_end_ns + c.offset_ns AS end_ns,
+        s.device_start_ns + o.offset_ns AS start_ns,
+        s.device_end_ns + o.offset_ns AS end_ns,
         s.device_end_ns - s.device_start_ns AS length_ns,
         c.residual_ns
     FROM v1.step AS s
     INNER JOIN v1.step_number AS n ON s.rank = n.rank AND s.step_id = n.step_id
     INNER JOIN v1.rank_part AS p ON s.rank = p.rank
     INNER JOIN v1.rank_clock AS c ON s.rank = c.rank
+    INNER JOIN v1.step_clock AS o ON s.rank = o.rank AND s.step_id = o.step_id
     WHERE NOT s.is_boundary AND s.device_end_ns > s.device_start_ns
 ),
 
