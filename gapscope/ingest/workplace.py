@@ -16,7 +16,7 @@ from gapscope.errors import GapscopeError
 # Held while the directory is in use; a killed process lets go of it.
 LOCK = ".lock"
 # Errors after which the same command is expected again.
-GOES_ON = ("worker-died", "cluster-lost-workers")
+GOES_ON = ("worker-died", "cluster-lost", "cluster-lost-workers")
 # Ends the name of a run that stepped aside for its successor.
 _OLD = "-old"
 # Bytes of a file name that file systems allow, less what is put around the name of the run.
