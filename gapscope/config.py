@@ -11,7 +11,8 @@ from gapscope.errors import GapscopeError
 
 DEFAULT = Path("gapscope.toml")
 TABLES = ("fsdp2", "parts")
-_RANKS = re.compile(r"\s*(\d{1,10})\s*(?:-\s*(\d{1,10})\s*)?")
+# The SQL that reads them knows blanks and digits of ASCII alone.
+_RANKS = re.compile(r"\s*(\d{1,10})\s*(?:-\s*(\d{1,10})\s*)?", re.ASCII)
 
 
 def read(path: Path | None) -> dict[str, dict[str, Any]]:
@@ -47,12 +48,18 @@ def read(path: Path | None) -> dict[str, dict[str, Any]]:
 
 
 def check_parts(table: dict[str, Any], source: str) -> None:
-    """Refuse a `[parts]` table whose values are no ranks, or that puts one rank into two parts.
+    """Refuse a `[parts]` table that does not name parts and ranks, or a rank in two of them.
 
     Raises GapscopeError `bad-config`.
     """
     taken: list[tuple[int, int, str]] = []
     for part, ranks in table.items():
+        if not part.strip():
+            raise GapscopeError(
+                "bad-config",
+                f"`{source}`: [parts] a part has no name",
+                'name it, like stage0 = "0-3"',
+            )
         for piece in str(ranks).split(","):
             match = _RANKS.fullmatch(piece)
             first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
