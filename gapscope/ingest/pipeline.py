@@ -284,9 +284,10 @@ def _notes(failures: list[tuple[Found, GapscopeError]], ignored: list[str]) -> l
 
 def _copies(staged: list[Staged]) -> list[IngestNote]:
     """Files that are the same to the byte: two ranks never record the same capture."""
-    labels: dict[str, set[str]] = {}
+    # Captures of two directories may have one name.
+    labels: dict[str, list[str]] = {}
     for one in staged:
-        labels.setdefault(one.digest, set()).add(one.found.label)
+        labels.setdefault(one.digest, []).append(one.found.label)
     return [
         (
             f"same_source:{min(same)}",
