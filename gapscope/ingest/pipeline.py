@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gapscope.errors import GapscopeError, Stopped
 from gapscope.ingest.discover import Found, discover, no_captures
-from gapscope.ingest.ranks import Placement, RankOptions, assign, place
+from gapscope.ingest.ranks import Placement, RankOptions, assign, clock_references, place
 from gapscope.ingest.remote_sources import NO_CAPTURE, discover_remote, stage_remote
 from gapscope.ingest.resume import (
     derive_once,
@@ -119,7 +119,8 @@ def ingest(
         unread = {name for one, _ in failures for name in (one.label, one.path.name)}
         declared = {name: rank for name, rank in (ranks or {}).items() if name not in unread}
         plan = assign(staged, RankOptions(rank_from_name, declared))
-        return Gathered(staged, plan, [*_notes(failures, ignored), *_copies(staged)])
+        notes = [*_notes(failures, ignored), *_copies(staged), *_several_clocks(staged)]
+        return Gathered(staged, plan, notes)
 
     with crew_of(min(workers or _default_workers(found), len(found)), cluster) as crew:
         return make_run(
@@ -298,6 +299,14 @@ def _copies(staged: list[Staged]) -> list[IngestNote]:
         for same in labels.values()
         if len(same) > 1
     ]
+
+
+def _several_clocks(staged: list[Staged]) -> list[IngestNote]:
+    several = len(clock_references(staged))
+    if several < 2:
+        return []
+    detail = f"captures of {several} clock exchanges: each has a rank 0 of its own, so none counts"
+    return [("several_exchanges", "warn", detail, "skew below the residual of matched ends")]
 
 
 def _check_steps_found(work: Path, steps: str | None) -> None:

@@ -65,7 +65,8 @@ class Streams:
                 raw = stack.enter_context(pa.OSFile(str(file), "rb"))
                 source = pa.CompressedInputStream(raw, "lz4") if file.suffix == ".lz4" else raw
                 reader = pa.ipc.open_stream(source)
-            except (pa.ArrowException, OSError, EOFError):
+                _ = reader.schema.names
+            except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError):
                 self.broken[table] = rows
                 return
             while True:

@@ -459,3 +459,19 @@ def test_a_number_beyond_its_column_is_unknown(tmp_path: Path) -> None:
     assert not any(pq.read_table(tmp_path / "out" / "event_record.parquet")["device"].to_pylist())
     said = pq.read_table(tmp_path / "out" / "source_quality.parquet").to_pylist()
     assert "values_out_of_range" in [row["check_name"] for row in said]
+
+
+@pytest.mark.parametrize("boots", [("one", "one"), ("one", "another")], ids=["same", "two"])
+def test_exchanges_of_two_jobs_relate_no_ranks(tmp_path: Path, boots: tuple[str, str]) -> None:
+    """Each job has a rank 0, whose clock is its own: two of them are no one clock."""
+    for rank, boot in enumerate(boots):
+        trace = write_trace(tmp_path / "in" / f"job{rank}", rank=rank, hostname=f"node-{boot}")
+        clock = {"rank": 0, "boot": boot, "reference_boot": boot, "samples": []}
+        record = {"format": "gapscope-instrument/1", "clock": clock}
+        (trace / "instrument.json").write_text(json.dumps(record))
+    made = pipeline.ingest([tmp_path / "in"], tmp_path / "run", workers=1)
+    with duckdb.connect(str(made.out / "run.duckdb"), read_only=True) as con:
+        methods = con.execute("SELECT DISTINCT method FROM v1.rank_clock").fetchall()
+    is_one = boots[0] == boots[1]
+    assert methods == [("clock exchange" if is_one else "capture clock",)]
+    assert ("several_exchanges" in {row["check_name"] for row in made.quality}) != is_one
