@@ -15,9 +15,13 @@ from typing import Any
 
 from gapscope.errors import GapscopeError
 
-# `Path` makes one slash of two.
-_URL = re.compile(r"([a-z][a-z0-9+.-]+):/+(.+)", re.DOTALL)
-_RUN_PARTS = ("data/", "derived/", "run.duckdb", "manifest.json")
+# `Path` makes one slash of two. fsspec chains URLs with `::`.
+_URL = re.compile(r"([a-z][a-z0-9+.:-]+):/+(.+)", re.DOTALL | re.IGNORECASE)
+# What a run consists of, to the name: whatever else lies below a URL is not ours.
+_OF_RUN = re.compile(
+    r"(?:data|derived)/[a-z0-9_]+/rank=-?[0-9]+/data\.parquet"
+    r"|run\.duckdb|manifest\.json|spec\.toml"
+)
 
 
 def url_of(path: str | Path) -> str | None:
@@ -25,7 +29,10 @@ def url_of(path: str | Path) -> str | None:
     match = _URL.fullmatch(str(path))
     if match is None or os.path.lexists(path):
         return None
-    scheme, rest = match[1], match[2].rstrip("/")
+    scheme, rest = match[1].lower(), match[2].rstrip("/")
+    if ":" in scheme or "::" in rest:
+        # Not repeated: any of them might hold credentials.
+        raise GapscopeError("bad-url", "a chain of URLs (`::`) is not taken", "name one URL")
     if "?" in rest or "@" in rest.split("/")[0]:
         raise GapscopeError(
             "credentials-in-url",
@@ -69,13 +76,20 @@ def listed(url: str) -> dict[str, int]:
         if file_system.isfile(root):
             return {"": file_system.size(root)}
         found = file_system.find(root, detail=True)
-        return {name[len(root) :].lstrip("/"): about["size"] or 0 for name, about in found.items()}
+        return {name[len(root) + 1 :]: about["size"] or 0 for name, about in found.items()}
+
+
+def is_plain(name: str) -> bool:
+    """Whether a file of that name lies below its directory: keys of object stores may be `../x`."""
+    return not {"", ".", ".."}.intersection(name.split("/"))
 
 
 def fetch(url: str, names: list[str], target: Path) -> None:
     """Copy files below a URL to the same names below a directory, or one file to `target`."""
     with opened(url, "read") as (file_system, root):
         for name in names:
+            if name and not is_plain(name):
+                raise GapscopeError("bad-name", f"a name below `{url}` is no path", "rename it")
             file = target / name if name else target
             file.parent.mkdir(parents=True, exist_ok=True)
             file_system.get_file(f"{root}/{name}" if name else root, str(file))
@@ -84,7 +98,7 @@ def fetch(url: str, names: list[str], target: Path) -> None:
 def check_target(url: str, *, force: bool) -> None:
     """Refuse a URL below which something is that is not ours to replace."""
     present = listed(url)
-    if not all(name.startswith((*_RUN_PARTS, "spec.toml")) for name in present):
+    if not all(map(_OF_RUN.fullmatch, present)):
         raise GapscopeError(
             "not-a-run", f"`{url}` holds other files than a run's", "choose another with `-o`"
         )
@@ -95,21 +109,34 @@ def check_target(url: str, *, force: bool) -> None:
         )
 
 
-def upload(run: Path, url: str) -> None:
+def upload(run: Path, url: str, *, force: bool) -> None:
     """Write a run below a URL. Its manifest makes it one: that goes first and comes last."""
-    files = sorted(file for file in run.rglob("*") if file.is_file())
-    names = [file.relative_to(run).as_posix() for file in files]
-    names.sort(key=lambda name: name == "manifest.json")
+    files = {file.relative_to(run).as_posix(): file for file in run.rglob("*") if file.is_file()}
+    sizes = {
+        name: file.stat().st_size
+        for name, file in sorted(files.items())
+        if _OF_RUN.fullmatch(name) and name != "manifest.json"
+    }
     with opened(url, "written") as (file_system, root):
-        before = [name for name in file_system.find(root) if name != root]
-        before.sort(key=lambda name: not name.endswith("/manifest.json"))
-        for name in before:
-            file_system.rm_file(name)
-        for name in names:
-            place = f"{root}/{name}"
-            # Object stores have no directories; others do.
-            file_system.makedirs(place.rpartition("/")[0], exist_ok=True)
-            file_system.put_file(str(run / name), place)
+        # Much may have come there since the ingest began.
+        check_target(url, force=force)
+        for name in sorted(listed(url), key=lambda name: name != "manifest.json"):
+            file_system.rm_file(f"{root}/{name}")
+        for name in sizes:
+            _put(file_system, files[name], f"{root}/{name}")
+        if listed(url) != sizes:
+            raise GapscopeError(
+                "remote-changed",
+                f"another wrote to `{url}` at the same time: what is there is no run",
+                "let one at a time write there",
+            )
+        _put(file_system, files["manifest.json"], f"{root}/manifest.json")
+
+
+def _put(file_system: Any, file: Path, place: str) -> None:
+    # Object stores have no directories; others do.
+    file_system.makedirs(place.rpartition("/")[0], exist_ok=True)
+    file_system.put_file(str(file), place)
 
 
 def fetch_run(url: str, target: Path) -> None:
@@ -119,4 +146,8 @@ def fetch_run(url: str, target: Path) -> None:
         raise GapscopeError(
             "no-run", f"no run at `{url}`", f"make one: `gapscope ingest DIRECTORY -o {url}`"
         )
-    fetch(url, [name for name in names if name.startswith((*_RUN_PARTS, "spec.toml"))], target)
+    fetch(url, [name for name in names if _OF_RUN.fullmatch(name)], target)
+    if listed(url) != names:
+        raise GapscopeError(
+            "remote-changed", f"`{url}` was replaced while it was read", "the same command again"
+        )

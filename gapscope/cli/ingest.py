@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -162,37 +160,43 @@ def run_ingest(
     from gapscope import config as configuration_file
     from gapscope.cli import progress, quality
     from gapscope.ingest import pipeline
-    from gapscope.remote import check_target as check_remote
-    from gapscope.remote import upload, url_of
+    from gapscope.ingest.landing import landing
+    from gapscope.remote import check_target, upload, url_of
 
     declared = configuration_file.read(config)
     if steps is None:
         steps = declared.get("run", {}).get("step")
+
+    def make(at: Path, *, force: bool) -> IngestResult:
+        with _saying_what_is_kept(at), progress.bar(quiet=quiet, no_progress=no_progress) as update:
+            return pipeline.ingest(
+                sources,
+                at,
+                force=force,
+                steps=steps,
+                rank_from_name=rank_from_name,
+                ranks=ranks,
+                declared=declared,
+                stacks=stacks,
+                metrics=metrics,
+                workers=workers,
+                cluster=cluster,
+                memory_limit=memory_limit,
+                fresh=fresh,
+                progress=update,
+            )
+
     url = url_of(out)
-    if url is not None:
-        check_remote(url, force=force)
-        out, force = _place_of(url), True
-    with _saying_what_is_kept(out), progress.bar(quiet=quiet, no_progress=no_progress) as update:
-        result = pipeline.ingest(
-            sources,
-            out,
-            force=force,
-            steps=steps,
-            rank_from_name=rank_from_name,
-            ranks=ranks,
-            declared=declared,
-            stacks=stacks,
-            metrics=metrics,
-            workers=workers,
-            cluster=cluster,
-            memory_limit=memory_limit,
-            fresh=fresh,
-            progress=update,
-        )
-    if url is not None:
-        upload(out, url)
-        shutil.rmtree(out)
-        result.place = url
+    if url is None:
+        result = make(out, force=force)
+    else:
+        check_target(url, force=force)
+        with landing(url) as place:
+            result = make(place, force=True)
+            with _kept_where_it_was_made(place):
+                upload(place, url, force=force)
+            shutil.rmtree(place)
+            result.place = url
     if result.taken_over:
         output.say(f"captures taken over, not read again: {result.taken_over}", quiet=quiet)
     header = ("rank", *_SHOWN)
@@ -207,12 +211,6 @@ def run_ingest(
     return result
 
 
-def _place_of(url: str) -> Path:
-    """Where a run that goes to a URL is made: always the same, so that it can be gone on with."""
-    name = hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
-    return Path(tempfile.gettempdir()) / f"gapscope-{name}.run"
-
-
 @contextlib.contextmanager
 def _saying_what_is_kept(out: Path) -> Iterator[None]:
     from gapscope.ingest.workplace import GOES_ON, has_unfinished
@@ -224,6 +222,18 @@ def _saying_what_is_kept(out: Path) -> Iterator[None]:
         goes_on = isinstance(error, GapscopeError) and error.slug in GOES_ON
         if (goes_on or Stopped.number is not None) and has_unfinished(out):
             output.say("what was finished is kept: the same command goes on from it")
+        raise
+
+
+@contextlib.contextmanager
+def _kept_where_it_was_made(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except GapscopeError as error:
+        hint = f"{error.hint}; the run itself is whole, at `{place}`"
+        raise GapscopeError(error.slug, error.message, hint, error.exit_code) from error
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
         raise
 
 

@@ -111,7 +111,7 @@ def wrapped(lead: str, text: str) -> str:
     """`text` behind `lead`, wrapped to the screen under a hanging indent."""
     indent = min(len(lead), 24)
     return textwrap.fill(
-        lead + " ".join(text.split()),
+        plain(lead + " ".join(text.split())),
         width=width(),
         subsequent_indent=" " * indent,
         break_long_words=False,

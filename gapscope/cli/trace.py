@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +24,8 @@ from gapscope.errors import GapscopeError
 LIBRARY = "libgapscope_trace.so"
 LIBRARY_VARIABLE = "GAPSCOPE_TRACER"
 DEFAULT_TRACE = Path("gapscope.trace")
+# The tracer takes no more.
+_LONGEST_S = 1e9
 # What the tracer calls a process's directory; the number behind it is that of an exec.
 _PROCESS = re.compile(r"(?:process|rank-\d+)-(?P<pid>\d+)(?:-\d+)?")
 
@@ -64,7 +68,9 @@ def trace(
     ] = None,
     duration: Annotated[
         float | None,
-        typer.Option(metavar="S", min=0.001, help="Stop recording after that many seconds."),
+        typer.Option(
+            metavar="S", min=0.001, max=_LONGEST_S, help="Stop recording after that many seconds."
+        ),
     ] = None,
     graphs: Annotated[
         Graphs,
@@ -261,9 +267,18 @@ def _signals_to(child: subprocess.Popen[Any], signalled: Path | None) -> Iterato
 def _signal_traced(out: Path) -> None:
     """SIGUSR2 to the processes of this machine that are being traced into `out`."""
     place = f"GAPSCOPE_TRACE_DIR={out.resolve()}".encode()
-    found = [_PROCESS.fullmatch(meta.parent.name) for meta in out.glob("*/meta.json")]
-    for pid in {match["pid"] for match in found if match}:
-        # Its environment tells it from another machine's, or a later one, of the same number.
+    named = [_PROCESS.fullmatch(meta.parent.name) for meta in out.glob("*/meta.json")]
+    found = [match for match in named if match and _is_of_this_host(out / match[0])]
+    for pid in {match["pid"] for match in found}:
+        # Its environment tells it from a later one of the same number.
         with suppress(OSError):
             if place in Path("/proc", pid, "environ").read_bytes().split(b"\0"):
                 os.kill(int(pid), signal.SIGUSR2)
+
+
+def _is_of_this_host(directory: Path) -> bool:
+    """Not another host's process, whose number a launcher may have here, that would die of it."""
+    with suppress(OSError, ValueError):
+        meta = json.loads((directory / "meta.json").read_bytes())
+        return isinstance(meta, dict) and meta.get("hostname") == socket.gethostname()
+    return False

@@ -7,16 +7,23 @@ from typing import Any
 
 from gapscope.errors import GapscopeError
 
-_RANKS = re.compile(r"\s*(\d{1,10})\s*(?:-\s*(\d{1,10})\s*)?")
+# The SQL that reads them knows blanks and digits of ASCII alone.
+_RANKS = re.compile(r"\s*(\d{1,10})\s*(?:-\s*(\d{1,10})\s*)?", re.ASCII)
 
 
 def check(table: dict[str, Any], source: str) -> None:
-    """Refuse values that are no ranks, and a rank in two parts.
+    """Refuse parts without a name, values that are no ranks, and a rank in two parts.
 
     Raises GapscopeError `bad-config`.
     """
     taken: list[tuple[int, int, str]] = []
     for part, ranks in table.items():
+        if not part.strip():
+            raise GapscopeError(
+                "bad-config",
+                f"`{source}`: [parts] a part has no name",
+                'name it, like stage0 = "0-3"',
+            )
         for piece in str(ranks).split(","):
             match = _RANKS.fullmatch(piece)
             first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)

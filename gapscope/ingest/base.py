@@ -71,6 +71,8 @@ class ProcessInfo:
     cuda_runtime: str | None = None
     nccl_version: str | None = None
     clock_base_ns: int | None = None
+    # Whose clock its anchors of kind rank0 read: equal in processes that exchanged with one rank 0.
+    clock_reference: str | None = None
 
 
 @dataclass

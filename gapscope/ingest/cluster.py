@@ -36,7 +36,8 @@ def cluster_executor(address: str, first_worker_s: float = _FIRST_WORKER_S) -> I
         ) from error
 
     # It narrates on stderr what is said here in one line, or is mended by itself.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = distributed.Client(address, timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError, RuntimeError) as error:
@@ -67,7 +68,10 @@ class _Checked(Executor):
 
     def submit(self, function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
         outcome: Future[_T] = Future()
-        inner = self._inner.submit(_on_worker, fingerprint(), function, *args, **kwargs)
+        try:
+            inner = self._inner.submit(_on_worker, fingerprint(), function, *args, **kwargs)
+        except Exception as error:  # the class differs between versions of Dask
+            raise _lost() from error
         inner.add_done_callback(functools.partial(_hand_on, outcome))
         return outcome
 
@@ -77,8 +81,11 @@ def _hand_on(outcome: Future[_T], inner: Future[_T]) -> None:
     from distributed import KilledWorker
 
     # A failed ingest has withdrawn what it waited for.
-    if inner.cancelled() or not outcome.set_running_or_notify_cancel():
-        outcome.cancel()
+    if not outcome.set_running_or_notify_cancel():
+        return
+    if inner.cancelled():
+        # Nobody here has: Dask gives up all tasks when it does not find the scheduler again.
+        outcome.set_exception(_lost())
         return
     error = inner.exception()
     if error is None:
@@ -101,6 +108,14 @@ def _hand_on(outcome: Future[_T], inner: Future[_T]) -> None:
         )
     else:
         outcome.set_exception(error)
+
+
+def _lost() -> GapscopeError:
+    return GapscopeError(
+        "cluster-lost",
+        "the scheduler went away, and did not answer again",
+        "start it and its workers",
+    )
 
 
 def _on_worker(expected: str, function: Callable[..., _T], *args: Any) -> _T:

@@ -69,12 +69,15 @@ def _said(text: str | None) -> dict[str, Any]:
     return read | {member: _number(said.get(member), 2**62) for member in _NUMBERS.values()}
 
 
-def write_record(path: Path, sink: Sink) -> None:
-    """Rows from the file that the instrument left in the directory of a process, if it did."""
+def write_record(path: Path, sink: Sink) -> str | None:
+    """Rows from the file that the instrument left in the directory of a process, if it did.
+
+    Returns which clock its readings are of.
+    """
     file = path / FILE
     try:
         if not file.is_file():
-            return
+            return None
         text = file.read_text("utf-8") if file.stat().st_size <= _MOST_BYTES else ""
     except (OSError, UnicodeDecodeError):
         text = ""
@@ -83,11 +86,13 @@ def write_record(path: Path, sink: Sink) -> None:
         sink.quality(
             "instrument", "warn", f"{FILE} cannot be read: no process groups and no clock exchange"
         )
-        return
+        return None
     _write_groups(document, sink)
     _write_units(document, sink)
     samples = _write_clock(document, sink)
     _quality(document, samples, sink)
+    clock = document.get("clock")
+    return _text(clock.get("reference_boot")) if samples and isinstance(clock, dict) else None
 
 
 def _write_groups(document: dict[str, Any], sink: Sink) -> None:

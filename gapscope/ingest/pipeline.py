@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gapscope.errors import GapscopeError, Stopped
 from gapscope.ingest.discover import Found, discover, no_captures
 from gapscope.ingest.metrics_capture import MetricsCaptures
-from gapscope.ingest.ranks import Placement, RankOptions, assign, place
+from gapscope.ingest.ranks import Placement, RankOptions, assign, clock_references, place
 from gapscope.ingest.remote_sources import NO_CAPTURE, discover_remote, stage_remote
 from gapscope.ingest.resume import (
     derive_once,
@@ -126,9 +126,8 @@ def ingest(
         numbered = {name: rank for name, rank in (ranks or {}).items() if name not in unread}
         plan = assign(staged, RankOptions(rank_from_name, numbered))
         sampled.read(metrics, work, memory_limit)
-        return Gathered(
-            staged, plan, [*_notes(failures, ignored), *_copies(staged), *sampled.notes]
-        )
+        notes = [*_notes(failures, ignored), *_copies(staged), *_several_clocks(staged)]
+        return Gathered(staged, plan, [*notes, *sampled.notes])
 
     sampled = MetricsCaptures()
 
@@ -299,9 +298,10 @@ def _notes(failures: list[tuple[Found, GapscopeError]], ignored: list[str]) -> l
 
 def _copies(staged: list[Staged]) -> list[IngestNote]:
     """Files that are the same to the byte: two ranks never record the same capture."""
-    labels: dict[str, set[str]] = {}
+    # Captures of two directories may have one name.
+    labels: dict[str, list[str]] = {}
     for one in staged:
-        labels.setdefault(one.digest, set()).add(one.found.label)
+        labels.setdefault(one.digest, []).append(one.found.label)
     return [
         (
             f"same_source:{min(same)}",
@@ -312,6 +312,14 @@ def _copies(staged: list[Staged]) -> list[IngestNote]:
         for same in labels.values()
         if len(same) > 1
     ]
+
+
+def _several_clocks(staged: list[Staged]) -> list[IngestNote]:
+    several = len(clock_references(staged))
+    if several < 2:
+        return []
+    detail = f"captures of {several} clock exchanges: each has a rank 0 of its own, so none counts"
+    return [("several_exchanges", "warn", detail, "skew below the residual of matched ends")]
 
 
 def _check_steps_found(work: Path, steps: str | None) -> None:

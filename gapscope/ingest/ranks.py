@@ -82,6 +82,8 @@ def place(
 ) -> dict[int, dict[str, int]]:
     """Put staged Parquet into `data/<table>/rank=N/`; returns rows by rank and table."""
     rows: dict[int, dict[str, int]] = {}
+    # Readings of several clocks would say that two rank 0 had one.
+    left_out = {"clock_anchor": "kind = 'rank0'"} if len(clock_references(staged)) > 1 else {}
     by_rank: dict[int, list[Placement]] = {}
     for placement in placements:
         by_rank.setdefault(placement.rank, []).append(placement)
@@ -93,10 +95,16 @@ def place(
             target = work / "data" / table / f"rank={rank}"
             target.mkdir(parents=True)
             rows[rank][table] = _place_table(
-                table, parts, staged, work / "extra" / str(rank), target
+                table, parts, staged, work / "extra" / str(rank), target, left_out.get(table)
             )
     shutil.rmtree(work / "extra", ignore_errors=True)
     return rows
+
+
+def clock_references(staged: list[Staged]) -> set[str]:
+    """Whose clocks the captures read: of one job, that of one rank 0."""
+    processes = (process for one in staged for process in one.info.processes)
+    return {one.clock_reference for one in processes if one.clock_reference is not None}
 
 
 def _claim(
@@ -224,7 +232,12 @@ def _write_extra(directory: Path, parts: list[Placement], staged: list[Staged]) 
 
 
 def _place_table(
-    table: str, parts: list[Placement], staged: list[Staged], extra: Path, target: Path
+    table: str,
+    parts: list[Placement],
+    staged: list[Staged],
+    extra: Path,
+    target: Path,
+    left_out: str | None,
 ) -> int:
     """Write one table of one rank and return its rows. One whole source is only linked."""
     import pyarrow.parquet as pq
@@ -234,10 +247,11 @@ def _place_table(
     sources = [(part, file) for part, file in sources if file.exists()]
     file = target / "data.parquet"
     part = parts[0]
-    if len(sources) == 1 and not own.exists() and len(staged[part.source].partitions) == 1:
+    is_whole = len(staged[part.source].partitions) == 1 and left_out is None
+    if len(sources) == 1 and not own.exists() and is_whole:
         link(sources[0][1], file)
     elif sources:
-        _combine(table, sources, own if own.exists() else None, staged, file)
+        _combine(table, sources, own if own.exists() else None, staged, file, left_out)
     elif own.exists():
         own.rename(file)
     else:
@@ -251,6 +265,7 @@ def _combine(
     own: Path | None,
     staged: list[Staged],
     file: Path,
+    left_out: str | None,
 ) -> None:
     """Filter each source to its partition, renumber what is appended, write one file."""
     import duckdb
@@ -268,6 +283,8 @@ def _combine(
                 replaced.append(f"op_id + {op_offset} AS op_id")
             replace = f" REPLACE ({', '.join(replaced)})" if replaced else ""
             where = _membership(table, part, staged[part.source])
+            if left_out is not None:
+                where += f" AND NOT ({left_out})"
             queries.append(
                 f"SELECT *{replace} FROM read_parquet({_quoted(path)}) AS t WHERE {where}"
             )

@@ -30,6 +30,9 @@ def discover_remote(urls: Sequence[str]) -> tuple[list[Found], list[str]]:
         runs = _directories(names, lambda file: file == "run.duckdb")
         whole = _directories(names, lambda file: file == META or file.endswith(".parquet"))
         for name in sorted(names):
+            if name and not remote.is_plain(name):
+                ignored.append(name)
+                continue
             path = PurePosixPath(name)
             if any(part.startswith(".") for part in path.parts) or runs & set(path.parents):
                 continue
@@ -48,7 +51,7 @@ def discover_remote(urls: Sequence[str]) -> tuple[list[Found], list[str]]:
 
 
 def _directories(names: dict[str, int], is_mark: Callable[[str], bool]) -> set[PurePosixPath]:
-    paths = (PurePosixPath(name) for name in names if name)
+    paths = (PurePosixPath(name) for name in names if remote.is_plain(name))
     return {path.parent for path in paths if is_mark(path.name)}
 
 
@@ -59,7 +62,13 @@ def stage_remote(
     assert found.url is not None  # noqa: S101 -- who calls has looked
     with tempfile.TemporaryDirectory(prefix="gapscope-") as scratch:
         local = Path(scratch) / found.path.name
-        remote.fetch(found.url, list(remote.listed(found.url)), local)
+        # Nothing in a directory below a capture belongs to it.
+        names = [
+            name
+            for name in remote.listed(found.url)
+            if not name or ("/" not in name and remote.is_plain(name))
+        ]
+        remote.fetch(found.url, names, local)
         format_ = next((name for name, one in READERS.items() if one.probe(local)), None)
         if format_ is None or (format_ == TracerReader.format and not used_the_device(local)):
             raise GapscopeError(

@@ -58,7 +58,7 @@ class TracerReader:
                 "see to that, or leave the directory out",
             )
         anchors = _write_clock(meta, streams, sink)
-        write_record(path, sink)
+        reference = write_record(path, sink)
         _quality(meta, streams, rows, sink)
         devices = [
             DeviceInfo(
@@ -71,7 +71,9 @@ class TracerReader:
             if row["device"] in rows.devices
         ]
         sink.progress(total, total)
-        return SourceInfo(self.format, [_process(meta, process_id, anchors, sink)], devices)
+        process = _process(meta, process_id, anchors, sink)
+        process.clock_reference = reference
+        return SourceInfo(self.format, [process], devices)
 
 
 def _check(path: Path, meta: dict[str, Any]) -> None:

@@ -95,6 +95,8 @@ class TracerRows:
 
     def write(self) -> None:
         """All tables."""
+        import pyarrow as pa
+
         self._api_calls()
         for table, write in (
             ("kernel", self._kernels),
@@ -106,8 +108,15 @@ class TracerRows:
             ("range", self._ranges),
             ("overhead", self._overheads),
         ):
+            rows = 0
             for batch in self._streams.batches(table):
-                write(batch)
+                try:
+                    write(batch)
+                except (KeyError, ValueError, pa.ArrowException):
+                    # Columns that are missing or of another type: one stream is lost, not all.
+                    self._streams.broken[table] = rows
+                    break
+                rows += batch.num_rows
                 self._advance()
         self._cuda_streams()
 

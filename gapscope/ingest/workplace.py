@@ -8,7 +8,7 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gapscope.errors import GapscopeError
@@ -16,7 +16,7 @@ from gapscope.errors import GapscopeError
 # Held while the directory is in use; a killed process lets go of it.
 LOCK = ".lock"
 # Errors after which the same command is expected again.
-GOES_ON = ("worker-died", "cluster-lost-workers")
+GOES_ON = ("worker-died", "cluster-lost", "cluster-lost-workers")
 # Ends the name of a run that stepped aside for its successor.
 _OLD = "-old"
 # Bytes of a file name that file systems allow, less what is put around the name of the run.
@@ -75,12 +75,12 @@ class WorkPlace:
     def __init__(self, out: Path, adopt: Callable[[Path], int] | None = None) -> None:
         parent = out.absolute().parent
         prefix = _prefix(out)
-        self.path = parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
+        self.path = _new_name(parent, prefix)
         self._made_parents: list[Path] = []
         self._lock: int | None = None
         try:
             self._make_parents(parent)
-            self._make()
+            self._make(prefix)
         except OSError as error:
             self.discard()
             raise _cannot_write(parent, error) from error
@@ -118,7 +118,10 @@ class WorkPlace:
 
     def discard(self) -> None:
         """Remove the directory, and the parents that were made for it."""
+        # Still locked: another ingest must not go on from what is being removed.
+        shutil.rmtree(self.path, ignore_errors=True)
         self._unlock()
+        # Some network file systems keep a file while it is open.
         shutil.rmtree(self.path, ignore_errors=True)
         for parent in reversed(self._made_parents):
             with contextlib.suppress(OSError):
@@ -138,15 +141,14 @@ class WorkPlace:
                     self.path, self._lock = path, lock
                     return
 
-    def _make(self) -> None:
+    def _make(self, prefix: str) -> None:
         """Make and lock the directory; others may sweep it away before it is locked."""
         for _ in range(3):
-            self.path.mkdir(exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):
+            self.path = _new_name(self.path.parent, prefix)
+            self.path.mkdir()
+            with contextlib.suppress(FileNotFoundError, BlockingIOError):
                 self._lock = _locked(self.path / LOCK, create=True)
-                if (self.path / LOCK).exists():
-                    return
-                self._unlock()
+                return
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     def _make_parents(self, parent: Path) -> None:
@@ -162,6 +164,10 @@ class WorkPlace:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _new_name(parent: Path, prefix: str) -> Path:
+    return parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def has_unfinished(out: Path) -> bool:
@@ -208,10 +214,34 @@ def _sweep(out: Path, prefix: str, own: Path) -> None:
                     os.close(lock)
 
 
+@contextlib.contextmanager
+def held(lock: Path) -> Iterator[bool]:
+    """Hold a lock that outlives no process; whether nobody else holds it."""
+    descriptor = None
+    for _ in range(3):
+        try:
+            lock.parent.mkdir(mode=0o700, exist_ok=True)
+            descriptor = _locked(lock, create=True)
+        except BlockingIOError:
+            yield False
+            return
+        except FileNotFoundError:
+            # Removed by who held it until now.
+            continue
+        break
+    try:
+        yield True
+    finally:
+        lock.unlink(missing_ok=True)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
 def _locked(path: Path, *, create: bool) -> int | None:
     """Descriptor of the file, locked for as long as it is open; None without such locks.
 
-    OSError when there is no such file or another process holds it.
+    FileNotFoundError when there is no such file, or none any more; BlockingIOError when another
+    process holds it.
     """
     try:
         import fcntl
@@ -220,10 +250,13 @@ def _locked(path: Path, *, create: bool) -> int | None:
     descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        # Who held it may have removed it since it was opened.
+        if path.stat().st_ino != os.fstat(descriptor).st_ino:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    except OSError as error:
         os.close(descriptor)
         # Some network file systems have no locks: then nothing is ever swept there.
-        if create:
+        if create and not isinstance(error, (BlockingIOError, FileNotFoundError)):
             return None
         raise
     return descriptor

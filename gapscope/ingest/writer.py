@@ -26,6 +26,9 @@ NUMBERED = {
     "diagnostic": "diagnostic_id",
 }
 
+# Of bytes and elements: a hundred thousand of the largest still fit into one sum.
+_SIZES = frozenset(("bytes", "elements_in", "elements_out"))
+_SIZE_LIMIT = 1 << 46
 
 _REPETITIVE = frozenset(
     (
@@ -73,7 +76,9 @@ class StagingSink:
             if field.name in columns:
                 array = _as_array(columns[field.name], field.type)
                 if field.name.endswith("_ns"):
-                    array = _sane_times(array)
+                    array = _sane(array, TIME_LIMIT_NS)
+                elif field.name in _SIZES:
+                    array = _sane(array, _SIZE_LIMIT)
                 self._note_lost(f"{table}.{field.name}", columns[field.name], array)
                 arrays.append(array)
             elif field.name == numbered:
@@ -205,7 +210,10 @@ def _as_array(values: Any, type_: pa.DataType) -> pa.Array:
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if isinstance(values, pa.Array):
-        return values if values.type == type_ else values.cast(type_)
+        try:
+            return values if values.type == type_ else values.cast(type_)
+        except pa.ArrowInvalid:
+            values = values.to_pylist()
     try:
         return pa.array(values, type=type_)
     except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
@@ -233,15 +241,15 @@ def _fitting(value: Any, type_: pa.DataType) -> Any:
     return value
 
 
-def _sane_times(times: pa.Array) -> pa.Array:
-    """Times that no capture can hold become NULL: no sum or difference of two may overflow."""
+def _sane(values: pa.Array, limit: int) -> pa.Array:
+    """Numbers that no capture can hold become NULL: no sum or difference of some may overflow."""
     import pyarrow.compute as pc
 
-    ends = pc.min_max(times).as_py()
-    if ends["min"] is None or (ends["min"] >= -TIME_LIMIT_NS and ends["max"] <= TIME_LIMIT_NS):
-        return times
-    sane = pc.and_(pc.greater_equal(times, -TIME_LIMIT_NS), pc.less_equal(times, TIME_LIMIT_NS))
-    return pc.if_else(sane, times, None)
+    ends = pc.min_max(values).as_py()
+    if ends["min"] is None or (ends["min"] >= -limit and ends["max"] <= limit):
+        return values
+    is_sane = pc.and_(pc.greater_equal(values, -limit), pc.less_equal(values, limit))
+    return pc.if_else(is_sane, values, None)
 
 
 def _count_none(values: Sequence[Any]) -> int:

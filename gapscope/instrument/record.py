@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,23 @@ def find_directory() -> Path | None:
     if not above or not Path(above).is_dir():
         return None
     # A process that replaced itself by exec has several, the highest number is the last.
-    own = re.compile(rf"(?:rank-\d+|process)-{os.getpid()}(?:-(\d+))?")
-    found = {
-        int(match[1] or 0): entry
-        for entry in Path(above).iterdir()
-        if (match := own.fullmatch(entry.name)) and entry.is_dir()
-    }
-    return found[max(found)] if found else None
+    own = re.compile(rf"(rank-\d+|process)-{os.getpid()}(?:-(\d+))?")
+    found: dict[str, dict[int, Path]] = {}
+    for entry in Path(above).iterdir():
+        match = own.fullmatch(entry.name)
+        if match and _is_of_this_host(entry):
+            found.setdefault(match[1], {})[int(match[2] or 0)] = entry
+    # Containers may share a host's name as well as numbers: better no record than another's.
+    if len(found) != 1:
+        return None
+    (mine,) = found.values()
+    return mine[max(mine)]
+
+
+def _is_of_this_host(directory: Path) -> bool:
+    """Processes of other hosts have the same numbers, and may write into one shared place."""
+    try:
+        meta = json.loads((directory / "meta.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(meta, dict) and meta.get("hostname") == socket.gethostname()

@@ -68,8 +68,9 @@ def text(sentence: str) -> str:
     parts = " ".join(sentence.split()).split("`")
     if len(parts) % 2 == 0:
         return _plain(" ".join(parts))
+    # A span around nothing would be two backticks, which open or close another kind of span.
     return "".join(
-        f"`{part.replace('|', '&#124;')}`" if index % 2 else _plain(part)
+        f"`{part.replace('|', '&#124;')}`" if index % 2 and part else _plain(part)
         for index, part in enumerate(parts)
     )
 
@@ -117,7 +118,7 @@ def _quality(table: Table) -> list[str]:
                     [
                         entry["status"],
                         entry["ranks"],
-                        f"`{entry['check_name']}`",
+                        text(f"`{entry['check_name']}`"),
                         text(entry["detail"]),
                         text(entry["forbids"]),
                     ]

@@ -7,14 +7,15 @@
 -- columns:
 --   rank        BIGINT -  Global rank.
 --   step_id     BIGINT -  Step of that rank.
---   step_number BIGINT -  The number that labels of profiler and NVTX steps end in, where all have one; else step_id.
+--   step_number BIGINT -  The number that labels of profiler, NVTX and instrument steps end in, where all have one; else step_id.
 CREATE OR REPLACE VIEW v1.step_number AS
 WITH labelled AS (
     SELECT
         rank,
         step_id,
         CASE
-            WHEN source IN ('profiler_step', 'nvtx_step') THEN try_cast(regexp_extract(label, '\d+$') AS BIGINT)
+            WHEN source IN ('profiler_step', 'nvtx_step', 'gapscope_step')
+                THEN try_cast(regexp_extract(label, '\d+$') AS BIGINT)
         END AS number
     FROM v1.step
 ),

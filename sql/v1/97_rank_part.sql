@@ -6,7 +6,7 @@
 -- since:      1
 -- columns:
 --   rank   BIGINT  -  Global rank.
---   part   VARCHAR -  Name of its part: the declared one, else part 1, part 2, ... by their lowest ranks.
+--   part   VARCHAR -  Name of its part: the declared one, else part 1, part 2, ... by their lowest ranks, after declared ones of such names.
 --   source VARCHAR -  declared ([parts] or the pipeline of [run] in gapscope.toml, or the capture); unknown stage: a part of its own, for it is not known of which stage it is; or detected: same types of collectives, and counts a step of these and of device ops within 5 % of the next rank's.
 -- audit every_rank_has_one_part:
 --   SELECT r.rank FROM v1.declared_part AS r LEFT JOIN v1.rank_part AS p ON r.rank = p.rank
@@ -55,11 +55,18 @@ founded AS (
     FROM signed
 ),
 
+-- A detected part must not join a declared one whose name it would get.
+taken AS (
+    SELECT coalesce(max(try_cast(regexp_extract(part, '^part (\d+)$', 1) AS BIGINT)), 0) AS number
+    FROM v1.declared_part
+),
+
 detected AS (
     SELECT
-        rank,
-        dense_rank() OVER (ORDER BY lowest_rank) AS number
-    FROM founded
+        f.rank,
+        t.number + dense_rank() OVER (ORDER BY f.lowest_rank) AS number
+    FROM founded AS f
+    CROSS JOIN taken AS t
 )
 
 SELECT

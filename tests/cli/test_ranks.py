@@ -69,6 +69,19 @@ def test_many_ranks_are_listed_only_when_asked(gapscope, tiny_run, tmp_path):
     assert len(whole.stdout.splitlines()) - len(short.stdout.splitlines()) >= 40
 
 
+def test_names_do_not_steer_the_terminal(gapscope, tiny_run, tmp_path):
+    copy = tmp_path / "steering.run"
+    shutil.copytree(tiny_run, copy)
+    with duckdb.connect(str(copy / "run.duckdb")) as con:
+        con.execute("UPDATE v1.rank SET device_name = 'a\x1b[2J', hostname = 'b\x9bc\u202e'")
+        con.execute("UPDATE v1.rank_part SET part = 'd\x07\x1b]0;e'")
+    done = gapscope("ranks", copy)
+    assert done.returncode == 0, done.stderr
+    assert r"(a\x1b[2J)" in done.stdout
+    assert r"d\x07\x1b]0;e: " in done.stdout
+    assert not {"\x1b", "\x9b", "\x07", "\u202e"}.intersection(done.stdout)
+
+
 def test_without_steps_that_count_it_is_inconclusive(gapscope, tiny_run, tmp_path):
     copy = tmp_path / "boundary.run"
     shutil.copytree(tiny_run, copy)
@@ -100,10 +113,13 @@ def test_declared_parts_go_before_detected_ones(gapscope, sample, tmp_path):
         ({"a": "5-2"}, "is '5-2'"),
         ({"a": "all"}, "is 'all'"),
         ({"a": 3}, "is 3"),
+        ({"a": "\u0663"}, "is '\u0663'"),
+        ({"a": "\u00a00-3"}, "must name ranks"),
+        ({" ": "0-3"}, "a part has no name"),
     ],
 )
 def test_parts_that_mean_nothing_are_refused(table, said):
     with pytest.raises(GapscopeError, match="parts") as refused:
         parts.check(table, "gapscope.toml")
     assert refused.value.slug == "bad-config"
-    assert said in refused.value.message
+    assert said in f"{refused.value.message} {refused.value.hint}"

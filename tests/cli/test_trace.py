@@ -153,15 +153,20 @@ def test_signals_go_to_the_program(library: Path):
 
 
 def test_window_signal_goes_to_the_traced_processes(library: Path):
-    """Not to the program between, which would die of it; nor to a process that is not traced here."""
+    """Not to the program between, which would die of it, also where another host has a traced
+    process of its number; nor to a process that is not traced here."""
     program = (
-        "import os, signal, subprocess, sys\n"
+        "import json, os, signal, socket, subprocess, sys\n"
         "count = []\n"
         "signal.signal(signal.SIGUSR2, lambda *_: (count.append(1), print('got', flush=True)))\n"
         "place = os.environ['GAPSCOPE_TRACE_DIR']\n"
-        "for name in (f'rank-0-{os.getpid()}', f'rank-0-{os.getpid()}-1', 'process-1', 'other'):\n"
+        "here = socket.gethostname()\n"
+        "names = {f'rank-0-{os.getpid()}': here, f'rank-0-{os.getpid()}-1': here, 'other': here,\n"
+        "         'process-1': here, f'rank-8-{os.getppid()}': 'another-host'}\n"
+        "for name, host in names.items():\n"
         "    os.mkdir(f'{place}/{name}')\n"
-        "    open(f'{place}/{name}/meta.json', 'w').close()\n"
+        "    with open(f'{place}/{name}/meta.json', 'w') as file:\n"
+        "        json.dump({'hostname': host}, file)\n"
         "print('ready', flush=True)\n"
         "sys.stdin.read()\n"
         "print(len(count))"
@@ -210,6 +215,8 @@ def test_errors(library: Path):
         (("-o", "filled", "--", "true"), {}, "exists"),
         (("-o", "new", "--", "true"), {"CUDA_INJECTION64_PATH": "/x.so"}, "injection-taken"),
         (("--", "true"), {"GAPSCOPE_TRACER": "/no/such.so"}, "no-tracer"),
+        (("--duration", "inf", "--", "true"), {}, "usage"),
+        (("--duration", "nan", "--", "true"), {}, "usage"),
         (("--steps", "1:2", "--window", "signal", "--", "true"), {}, "usage"),
         ((), {}, "usage"),
     ):

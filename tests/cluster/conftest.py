@@ -98,6 +98,7 @@ class Cluster:
     """A scheduler on loopback, and its workers."""
 
     address: str
+    scheduler: subprocess.Popen[str]
     workers: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def add_worker(self, directory: Path, **variables: str) -> None:
@@ -132,7 +133,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     port = free_port()
     options = ["--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
     scheduler = background(directory, "distributed.cli.dask_scheduler", *options)
-    one = Cluster(f"tcp://127.0.0.1:{port}")
+    one = Cluster(f"tcp://127.0.0.1:{port}", scheduler)
     try:
         until(lambda: answers(port), "the scheduler does not listen", scheduler)
         yield one

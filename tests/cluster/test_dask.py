@@ -81,6 +81,19 @@ def test_workers_of_this_machine_are_no_workers_of_a_cluster(sample, tmp_path):
     assert_one_error(done, "usage")
 
 
+def test_a_scheduler_that_goes_away_ends_the_ingest(captures, three_workers, tmp_path):
+    process = start(captures, "-o", tmp_path / "out", "--cluster", three_workers.address)
+    finished = ".out.tmp-*/staging/*/*/finished.json"
+    until(lambda: list(tmp_path.glob(finished)), "reading", process)
+    three_workers.scheduler.kill()
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert said.splitlines()[0].endswith("the same command goes on from it")
+    assert said.splitlines()[1].startswith("error[cluster-lost]: ")
+    # Dask's own words are not for the user.
+    assert len(said.splitlines()) == 3
+
+
 def test_a_rank_that_kills_its_workers_is_said():
     distributed = pytest.importorskip("distributed", reason="`gapscope[cluster]` is not installed")
     inner: Future[None] = Future()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import signal
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gapscope.errors import GapscopeError
+from gapscope.ingest import workplace
+from gapscope.ingest.landing import landing
 from tests.cluster.conftest import CAPTURES, ingest, kill_group, start, until
 from tests.cluster.same import differences
 
@@ -100,3 +104,73 @@ def test_interrupted_leaves_nothing_and_terminated_goes_on(captures, tmp_path):
         assert process.returncode == 128 + number
         assert ("is kept" in said) == bool(left)
         assert len(list(tmp_path.iterdir())) == left
+
+
+def test_nobody_goes_on_from_what_is_being_removed(tmp_path, monkeypatch):
+    place = workplace.WorkPlace(tmp_path / "out")
+    remove, seen = shutil.rmtree, []
+
+    def remove_while_another_looks(path, **options):
+        if not seen:
+            other = workplace.WorkPlace(tmp_path / "out", adopt=lambda _: 1)
+            seen.append(other.path)
+            other.leave()
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", remove_while_another_looks)
+    place.discard()
+    assert seen != [place.path]
+
+
+def test_a_lock_whose_file_is_gone_is_none(tmp_path, monkeypatch):
+    lock, locking = tmp_path / ".lock", fcntl.flock
+    lock.touch()
+
+    def lock_when_its_holder_has_gone(descriptor, operation):
+        lock.unlink()
+        lock.touch()
+        locking(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_when_its_holder_has_gone)
+    with pytest.raises(FileNotFoundError):
+        workplace._locked(lock, create=False)
+
+
+def test_a_directory_that_a_sweep_holds_is_not_taken(tmp_path, monkeypatch):
+    locking, swept = fcntl.flock, []
+
+    def lock_after_a_sweep(descriptor, operation):
+        if not swept:
+            swept.append((next(tmp_path.glob(".out.tmp-*")) / workplace.LOCK).open())
+            locking(swept[0], operation)
+        locking(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_after_a_sweep)
+    place = workplace.WorkPlace(tmp_path / "out", adopt=lambda _: 0)
+    assert place.path != Path(swept[0].name).parent
+    swept[0].close()
+    place.discard()
+
+
+def test_one_at_a_time_makes_a_run_for_a_url(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with landing("s3://bucket/run") as place:
+        with pytest.raises(GapscopeError) as refused, landing("s3://bucket/run"):
+            pass
+        assert refused.value.slug == "busy"
+        with landing("s3://bucket/other") as other:
+            assert other != place
+    with landing("s3://bucket/run") as again:
+        assert again == place
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_for_a_url_is_not_made_where_others_may_write(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with landing("s3://bucket/run") as place:
+        directory = place.parent
+    directory.mkdir()
+    directory.chmod(0o777)
+    with pytest.raises(GapscopeError) as refused, landing("s3://bucket/run"):
+        pass
+    assert refused.value.slug == "cannot-write"

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gapscope import remote
+from gapscope.cli.ingest import _kept_where_it_was_made
+from gapscope.errors import GapscopeError
 from tests.cluster.conftest import KEY_ID, SECRET, call, ingest
 from tests.cluster.same import differences
 from tests.hostile.conftest import assert_one_error
@@ -57,20 +60,81 @@ def test_from_storage_to_storage(behind, storage, local_run, three_workers_with_
 
 def test_an_upload_that_was_cut_off_is_no_run_and_is_replaced(objects, storage, sample):
     url = "s3://traces/cut.run"
-    objects.pipe_file("traces/cut.run/data/op/rank=0/stale.parquet", b"stale")
+    objects.pipe_file("traces/cut.run/data/op/rank=7/data.parquet", b"stale")
     assert_one_error(call("report", url, **storage.variables), "no-run")
     done = ingest(sample, "-o", url, **storage.variables)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{url}\n"
-    assert not objects.exists("traces/cut.run/data/op/rank=0/stale.parquet")
+    assert not objects.exists("traces/cut.run/data/op/rank=7/data.parquet")
     assert objects.exists("traces/cut.run/manifest.json")
 
 
-def test_other_objects_are_never_replaced(objects, storage, sample):
-    objects.pipe_file("traces/precious/thesis.tex", b"years of work")
+@pytest.mark.parametrize(
+    "name", ["thesis.tex", "data/thesis.tex", "data/x/rank=0/part.parquet", "run.duckdb/x"]
+)
+def test_other_objects_are_never_replaced(objects, storage, sample, name):
+    objects.pipe_file(f"traces/precious/{name}", b"years of work")
     done = ingest(sample, "-f", "-o", "s3://traces/precious", **storage.variables)
     assert_one_error(done, "not-a-run")
-    assert objects.cat_file("traces/precious/thesis.tex") == b"years of work"
+    assert objects.cat_file(f"traces/precious/{name}") == b"years of work"
+
+
+def test_a_run_that_came_meanwhile_is_not_replaced(objects, local_run):
+    objects.pipe_file("traces/late.run/manifest.json", b"another's")
+    with pytest.raises(GapscopeError) as refused:
+        remote.upload(local_run, "s3://traces/late.run", force=False)
+    assert refused.value.slug == "exists"
+    assert objects.cat_file("traces/late.run/manifest.json") == b"another's"
+
+
+def test_two_that_write_at_once_leave_no_run(objects, local_run, monkeypatch):
+    put = remote._put
+
+    def put_beside_another(file_system, file, place):
+        objects.pipe_file("traces/two.run/data/op/rank=7/data.parquet", b"another's")
+        put(file_system, file, place)
+
+    monkeypatch.setattr(remote, "_put", put_beside_another)
+    with pytest.raises(GapscopeError) as refused:
+        remote.upload(local_run, "s3://traces/two.run", force=False)
+    assert refused.value.slug == "remote-changed"
+    assert not objects.exists("traces/two.run/manifest.json")
+
+
+def test_a_run_that_is_replaced_while_it_is_read_is_not_read(
+    objects, local_run, tmp_path, monkeypatch
+):
+    remote.upload(local_run, "s3://traces/moving.run", force=False)
+    fetch = remote.fetch
+
+    def fetch_then_replace(url, names, target):
+        fetch(url, names, target)
+        objects.rm_file("traces/moving.run/manifest.json")
+
+    monkeypatch.setattr(remote, "fetch", fetch_then_replace)
+    with pytest.raises(GapscopeError) as refused:
+        remote.fetch_run("s3://traces/moving.run", tmp_path / "copy")
+    assert refused.value.slug == "remote-changed"
+
+
+def test_an_upload_that_fails_says_where_the_run_is(tmp_path):
+    with pytest.raises(GapscopeError) as refused, _kept_where_it_was_made(tmp_path):
+        raise GapscopeError("remote", "the disk of the store is full", "wait")
+    assert str(tmp_path) in refused.value.hint
+
+
+def test_names_that_lead_out_of_their_directory(objects, storage, tmp_path):
+    """Keys of an object store are no paths: `..` in them is a name like any other."""
+    objects.pipe_file("traces/evil/rank-0/meta.json", b'{"format": "gapscope-trace/1"}')
+    boto3 = pytest.importorskip("boto3", reason="moto[server] is not installed")
+    client = boto3.client("s3")
+    for key in ("../../outside", "../../../../outside", "/absolute.json", "sub/meta.json"):
+        client.put_object(Bucket="traces", Key=f"evil/rank-0/{key}", Body=b"gone astray")
+    deep = tmp_path / "a" / "b" / "c"
+    deep.mkdir(parents=True)
+    done = ingest("s3://traces/evil", "-o", tmp_path / "out", **storage.variables, TMPDIR=str(deep))
+    assert done.returncode == 2
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
 
 
 @pytest.mark.parametrize(
@@ -80,6 +144,9 @@ def test_other_objects_are_never_replaced(objects, storage, sample):
         ("s3://traces/nothing", "not-found"),
         (f"s3://{KEY_ID}:{SECRET}@traces/x", "credentials-in-url"),
         (f"s3://traces/x?X-Amz-Signature={SECRET}", "credentials-in-url"),
+        (f"S3://{KEY_ID}:{SECRET}@traces/x", "credentials-in-url"),
+        (f"simplecache::s3://{KEY_ID}:{SECRET}@traces/x", "bad-url"),
+        (f"zip://x.zip::s3://{KEY_ID}:{SECRET}@traces/x", "bad-url"),
         ("gopher://traces/x", "no-fsspec"),
     ],
 )

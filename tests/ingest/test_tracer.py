@@ -13,7 +13,9 @@ import pytest
 
 from gapscope.errors import GapscopeError
 from gapscope.ingest import pipeline
-from gapscope.ingest.discover import discover
+from gapscope.ingest.base import SourceInfo
+from gapscope.ingest.discover import Found, discover
+from gapscope.ingest.stage import Staged
 from gapscope.ingest.tracer import TracerReader
 from gapscope.ingest.writer import StagingSink
 
@@ -394,3 +396,82 @@ def test_ingest(tmp_path: Path):
         ).fetchone()
     assert formats == [(0, "gapscope"), (1, "gapscope")]
     assert launched == (4,)
+
+
+def test_sizes_that_no_message_has_are_unknown(tmp_path: Path) -> None:
+    """Products and sums of them would overflow in views that nobody asked about them."""
+    sink = StagingSink(tmp_path)
+    sink.write("collective", {"elements_in": [1 << 40, 1 << 62], "elements_out": [-(1 << 62), 7]})
+    sink.write("gpu_op", {"bytes": [(1 << 63) - 1, 4]})
+    sink.close()
+    rows = pq.read_table(tmp_path / "collective.parquet").to_pylist()
+    assert [row["elements_in"] for row in rows] == [1 << 40, None]
+    assert [row["elements_out"] for row in rows] == [None, 7]
+    assert pq.read_table(tmp_path / "gpu_op.parquet")["bytes"].to_pylist() == [None, 4]
+    (said,) = pq.read_table(tmp_path / "source_quality.parquet").to_pylist()
+    assert said["check_name"] == "values_out_of_range"
+    assert "1 in gpu_op.bytes" in said["detail"]
+
+
+def test_captures_of_one_name_that_are_one_file_are_said(tmp_path: Path) -> None:
+    found = Found(tmp_path, "gapscope", "rank.trace")
+    one = Staged(found, tmp_path, SourceInfo("gapscope", [], []), [], {}, 5, "same")
+    (note,) = pipeline._copies([one, one])
+    assert note[2].endswith("stands for 2 ranks")
+
+
+def test_a_stream_of_other_columns_loses_no_other_stream(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t")
+    schema = pa.schema({"start_ns": I64, "surprise": U8})
+    with pa.OSFile(str(trace / "sync.arrows"), "wb") as raw, pa.ipc.new_stream(raw, schema) as one:
+        one.write_batch(pa.RecordBatch.from_pylist([{"start_ns": 1, "surprise": 2}], schema=schema))
+    sink = StagingSink(tmp_path / "out")
+    TracerReader().read(trace, sink)
+    sink.close()
+    assert sink.rows["gpu_op"] == 2
+    said = pq.read_table(tmp_path / "out" / "source_quality.parquet").to_pylist()
+    (broken,) = [row["detail"] for row in said if row["check_name"] == "truncated"]
+    assert "sync after 0 rows" in broken
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("call", "domain"), ("clock", "realtime_ns"), ("kernel", "start_ns")]
+)
+def test_a_value_that_is_missing_ends_its_stream_alone(
+    tmp_path: Path, table: str, column: str
+) -> None:
+    rows = {**ROWS, table: [ROWS[table][0], {**ROWS[table][-1], column: None}]}
+    trace = write_trace(tmp_path / "t", rows)
+    sink = StagingSink(tmp_path / "out")
+    TracerReader().read(trace, sink)
+    sink.close()
+    assert sink.rows["range"] == 3
+    said = pq.read_table(tmp_path / "out" / "source_quality.parquet").to_pylist()
+    assert [row["check_name"] for row in said].count("truncated") == 1
+
+
+def test_a_number_beyond_its_column_is_unknown(tmp_path: Path) -> None:
+    context = {**ROWS["context"][0], "device": 2**32 - 1}
+    trace = write_trace(tmp_path / "t", {**ROWS, "context": [context]})
+    sink = StagingSink(tmp_path / "out")
+    TracerReader().read(trace, sink)
+    sink.close()
+    assert not any(pq.read_table(tmp_path / "out" / "event_record.parquet")["device"].to_pylist())
+    said = pq.read_table(tmp_path / "out" / "source_quality.parquet").to_pylist()
+    assert "values_out_of_range" in [row["check_name"] for row in said]
+
+
+@pytest.mark.parametrize("boots", [("one", "one"), ("one", "another")], ids=["same", "two"])
+def test_exchanges_of_two_jobs_relate_no_ranks(tmp_path: Path, boots: tuple[str, str]) -> None:
+    """Each job has a rank 0, whose clock is its own: two of them are no one clock."""
+    for rank, boot in enumerate(boots):
+        trace = write_trace(tmp_path / "in" / f"job{rank}", rank=rank, hostname=f"node-{boot}")
+        clock = {"rank": 0, "boot": boot, "reference_boot": boot, "samples": []}
+        record = {"format": "gapscope-instrument/1", "clock": clock}
+        (trace / "instrument.json").write_text(json.dumps(record))
+    made = pipeline.ingest([tmp_path / "in"], tmp_path / "run", workers=1)
+    with duckdb.connect(str(made.out / "run.duckdb"), read_only=True) as con:
+        methods = con.execute("SELECT DISTINCT method FROM v1.rank_clock").fetchall()
+    is_one = boots[0] == boots[1]
+    assert methods == [("clock exchange" if is_one else "capture clock",)]
+    assert ("several_exchanges" in {row["check_name"] for row in made.quality}) != is_one

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from gapscope.instrument.record import find_directory
 from tests.conftest import ROOT
 
 SITE = ROOT / "gapscope" / "instrument" / "site"
@@ -106,3 +109,24 @@ def test_the_calls_do_nothing_without_fsdp2(site: tuple[Path, ...]):
     # With the hook there, the module that it loaded is the one that is called.
     done = python(code, *site, ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 False\n", "")
+
+
+def test_the_record_goes_to_no_other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Hosts that write into one place may have processes of one number, and even of one name."""
+    monkeypatch.setenv("GAPSCOPE_TRACE_DIR", str(tmp_path))
+    pid = os.getpid()
+
+    def traced(name: str, host: str) -> Path:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "meta.json").write_text(json.dumps({"hostname": host}))
+        return tmp_path / name
+
+    for rank in range(8, 16):
+        traced(f"rank-{rank}-{pid}", "another-host")
+    assert find_directory() is None
+    first = traced(f"rank-3-{pid}", socket.gethostname())
+    assert find_directory() == first
+    after_exec = traced(f"rank-3-{pid}-2", socket.gethostname())
+    assert find_directory() == after_exec
+    traced(f"rank-20-{pid}", socket.gethostname())
+    assert find_directory() is None
