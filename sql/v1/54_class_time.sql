@@ -16,8 +16,6 @@
 --   busy_ns      BIGINT   ns Union of its ops.
 --   volume_share DOUBLE   1  Share of the window's work volume.
 --   busy_share   DOUBLE   1  Union over the length of the window. Shares of classes overlap: they do not add to 1.
--- audit class_busy_fits_window:
---   SELECT c.rank, c.projection, c.step_id FROM v1.class_time AS c WHERE c.busy_ns > c.volume_ns OR c.busy_share > 1
 CREATE OR REPLACE VIEW v1.class_time AS
 WITH numbered AS (
     SELECT

@@ -28,8 +28,6 @@
 --   sync_call_count BIGINT  -    Copies by a call that returns only when they are done (no Async in its name).
 --   sync_call_ns    BIGINT  ns   Time of the host in these calls.
 --   limits          VARCHAR -    saturated engine (occupancy of 0.9 or more), blocking edge (blocking_ns of 1 % of the window or more), or both; NULL: no bottleneck is shown.
--- audit copy_busy_fits_window:
---   SELECT c.rank, c.projection, c.step_id FROM v1.copy_time AS c WHERE c.busy_ns > c.volume_ns OR c.occupancy > 1
 CREATE OR REPLACE VIEW v1.copy_time AS
 WITH copy AS (
     SELECT

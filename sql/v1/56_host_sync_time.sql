@@ -13,8 +13,6 @@
 --   busy_ns    BIGINT  ns Union of the calls inside the window: some thread waits. Work of the device goes on below it.
 --   idle_ns    BIGINT  ns Part of busy_ns in which the device ran nothing: an upper bound of what the wait can cost.
 --   waited_ns  BIGINT  ns busy_ns - idle_ns: the host waited for work that ran.
--- audit idle_is_part_of_the_wait:
---   SELECT h.rank, h.step_id FROM v1.host_sync_time AS h WHERE h.idle_ns < 0 OR h.waited_ns < 0
 CREATE OR REPLACE VIEW v1.host_sync_time AS
 WITH numbered AS (
     SELECT
