@@ -25,7 +25,7 @@ def signed(amount: float | None) -> str:
 
 def unit(shown: Row) -> str:
     """What times are given for, after `a`."""
-    return "step" if shown["projection"] == "device" else f"launch of `{shown['anchor']}`"
+    return "step" if shown["projection"] == "device" else f"launch of {_code(shown['anchor'])}"
 
 
 def refusal(checks: Iterable[Check]) -> Statement:
@@ -109,7 +109,7 @@ def statements(
         said.append(
             Statement(
                 f"Without steps on both sides whole captures are compared, a launch of "
-                f"`{shown['anchor']}`: {shown['a_count']:,} in A, {shown['b_count']:,} in B.",
+                f"{_code(shown['anchor'])}: {shown['a_count']:,} in A, {shown['b_count']:,} in B.",
                 "unit",
             )
         )
@@ -149,7 +149,7 @@ def _made_of(
     if nodes is not None:
         top = [part for part in nodes.lines if _counts(part, ledger.total, step)][:3]
         if top:
-            shown = ", ".join(f"`{part.label}` {signed(part.delta_ns)}" for part in top)
+            shown = ", ".join(f"{_code(part.label)} {signed(part.delta_ns)}" for part in top)
             yield Statement(f"It shows most at {shown}.", "charge")
 
 
@@ -183,6 +183,11 @@ def _residual(ledgers: Sequence[Ledger]) -> Iterable[Statement]:
         f"{value(of_median, 'ns')}.",
         "ledger",
     )
+
+
+def _code(name: str | None) -> str:
+    """A name in backticks, none of which it holds itself."""
+    return "`" + (name or "").replace("`", "'") + "`"
 
 
 def _where(check: Check) -> str:

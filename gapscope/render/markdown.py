@@ -227,7 +227,10 @@ def _cell(cell: Cell, column: Column) -> str:
         return _quantity(cell)
     if column.kind in ("ns", "+ns", "count", "share") and isinstance(cell, int | float):
         return value(cell, column.kind)
-    return text(f"`{cell}`" if column.kind == "code" else str(cell))
+    if column.kind == "code":
+        # A backtick in a name would end its span.
+        return text("`" + str(cell).replace("`", "'") + "`")
+    return text(str(cell))
 
 
 def _opportunities(document: Document) -> list[str]:

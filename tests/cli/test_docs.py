@@ -20,7 +20,7 @@ BLOCKS = re.findall(
 )
 COMMANDS = (
     *("ingest", "report", "sql", "steps", "doctor", "export", "demo"),
-    *("ranks", "rules", "what-if", "validate", "simulate"),
+    *("ranks", "rules", "what-if", "validate", "simulate", "compare", "check"),
 )
 
 
@@ -91,11 +91,17 @@ def test_readme_names_only_commands_that_exist():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_example_in_help_works(newcomer, tiny_run, command):
     directory, _ = newcomer
-    if command not in ("ingest", "demo", "simulate"):
+    if command not in ("ingest", "demo", "simulate", "compare"):
         shutil.copytree(tiny_run, directory / "gapscope.run")
     if command == "validate":
         truth = "run,expected_class\ngapscope,R2\n"
         (directory / "truth.csv").write_text(truth, encoding="utf-8")
+    if command in ("compare", "check"):
+        from gapscope.compare.policy import EXAMPLE
+
+        for name in ("before.run", "after.run"):
+            shutil.copytree(tiny_run, directory / name)
+        (directory / "policy.toml").write_text(EXAMPLE, encoding="utf-8")
     shown = _run(["gapscope", command, "--help"], newcomer)
     example = re.search(r"Example: (gapscope .*?)\n\s*\n", shown, re.DOTALL)
     assert example, shown

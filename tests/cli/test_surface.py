@@ -12,7 +12,7 @@ import pytest
 
 COMMANDS = (
     *("ingest", "report", "sql", "steps", "doctor", "export", "demo"),
-    *("ranks", "rules", "what-if", "validate", "simulate"),
+    *("ranks", "rules", "what-if", "validate", "simulate", "compare", "check"),
 )
 HEAVY = ("duckdb", "pyarrow", "polars", "plotly", "numpy", "jinja2", "rich")
 
@@ -66,6 +66,12 @@ def test_version_line_names_every_versioned_surface(gapscope):
         (["doctor", "no.run"], "no-run"),
         (["what-if", "no.run"], "no-run"),
         (["validate", "no.run"], "no-run"),
+        (["compare", "no.run", "no.run"], "no-run"),
+        (["compare", "no.run"], "usage"),
+        (["compare", "a.run", "b.run", "-o", "x.pdf"], "unknown-format"),
+        (["compare", "a.run", "b.run", "--json", "-o", "x.md"], "usage"),
+        (["check"], "usage"),
+        (["check", "--policy", "none.toml"], "bad-policy"),
         (["export", "no.run", "--to", "csv", "-o", "out"], "no-run"),
         (["export", "--to", "csv"], "usage"),
         (["export", "--to", "perfetto", "-o", "x", "--redact", "names"], "usage"),

@@ -9,13 +9,9 @@ from gapscope.compare.build import build
 from gapscope.compare.document import Comparison
 from gapscope.pair import pair_of
 from gapscope.run import Run
-
 from tests.report.tiny import STEP, US, Maker, modelled
 
-__all__ = [
-    *("STEP", "US", "Maker", "compare", "compare_makers", "ledger", "longer"),
-    *("made", "model", "part", "run_of", "verdicts"),
-]
+__all__ = ["STEP", "US", "Maker"]
 
 
 def made(*, ranks: int = 2, steps: int = 5, late: int = 0, longer_by: int = 0) -> Maker:

@@ -11,8 +11,8 @@ import yaml
 
 from gapscope.pair import SIDES, Pair, pair_of, pair_views
 from gapscope.schema.views import View, install
-
 from tests.sql.golden import rows_of
+
 from .pairs import run_of
 
 VIEWS = pair_views()
