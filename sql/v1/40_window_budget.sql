@@ -36,8 +36,9 @@
 --   SELECT b.rank, b.projection, b.step_id FROM v1.window_budget AS b
 --   WHERE b.exposed_comm_ns > b.comm_ns OR b.exposed_comm_ns < 0 OR b.exposed_comm_ns > b.compute_absent_ns
 CREATE OR REPLACE VIEW v1.window_budget AS
--- One pass over the ops in start order, with the window edges as rows among them. With M(t) the latest
--- end of the ops started before t, their union up to t is (sum of what each op added) - (M(t) - t)+.
+-- Two sweeps over the ops in start order, with the window edges as rows among them. An op whose start lies
+-- behind the latest end of those before it ends a time without any; so does an edge, where the time is cut.
+-- What a window holds of such times is all of them before its end less all before its start.
 WITH edge AS (
     SELECT
         rank,
@@ -50,16 +51,19 @@ WITH edge AS (
     FROM v1.step_window
 ),
 
+-- Sets that hold one another: 0 compute, 1 non-communication, 2 all but communication, 3 every op.
 event AS (
     SELECT
         o.rank,
         o.start_ns AS at_ns,
         o.end_ns,
         o.op_id,
-        o.time_class IN ('compute', 'graph') AS is_compute,
-        o.time_class IN ('compute', 'graph', 'packing') AS is_noncomm,
-        o.time_class = 'communication' AS is_comm,
-        o.time_class = 'copy' AS is_copy,
+        CASE
+            WHEN o.time_class IN ('compute', 'graph') THEN 0
+            WHEN o.time_class = 'packing' THEN 1
+            WHEN o.time_class = 'communication' THEN 3
+            ELSE 2
+        END::TINYINT AS level,
         o.issued_ns,
         greatest(p.producer_end_ns, o.previous_end_ns) AS producer_end_ns
     FROM v1.device_op AS o
@@ -70,32 +74,27 @@ event AS (
         at_ns,
         NULL AS end_ns,
         NULL AS op_id,
-        FALSE AS is_compute,
-        FALSE AS is_noncomm,
-        FALSE AS is_comm,
-        FALSE AS is_copy,
+        NULL AS level,
         NULL AS issued_ns,
         NULL AS producer_end_ns
     FROM edge
 ),
 
+-- -4e18 is before any trace.
 sweep AS (
     SELECT
-        *,
-        -- (not count(*) FILTER: its window frames cost quadratic time)
-        sum((op_id IS NULL)::INTEGER) OVER so_far AS bucket,
-        max(end_ns) OVER before AS busy_until,
-        max(end_ns) FILTER (WHERE is_compute) OVER before AS compute_until,
-        max(end_ns) FILTER (WHERE is_noncomm) OVER before AS noncomm_until,
-        max(end_ns) FILTER (WHERE is_comm) OVER before AS comm_until,
-        max(end_ns) FILTER (WHERE is_copy) OVER before AS copy_until,
-        max(end_ns) FILTER (WHERE NOT is_comm) OVER before AS other_until
+        rank,
+        at_ns,
+        level,
+        issued_ns,
+        producer_end_ns,
+        max(CASE WHEN op_id IS NULL THEN at_ns END) OVER before AS edge_ns,
+        coalesce(max(end_ns) OVER before, -4000000000000000000) AS busy_until,
+        coalesce(max(CASE WHEN level < 3 THEN end_ns END) OVER before, -4000000000000000000) AS other_until,
+        coalesce(max(CASE WHEN level < 2 THEN end_ns END) OVER before, -4000000000000000000) AS noncomm_until,
+        coalesce(max(CASE WHEN level < 1 THEN end_ns END) OVER before, -4000000000000000000) AS compute_until
     FROM event
     WINDOW
-        so_far AS (
-            PARTITION BY rank ORDER BY at_ns, op_id NULLS FIRST
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ),
         before AS (
             PARTITION BY rank ORDER BY at_ns, op_id NULLS FIRST
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
@@ -103,19 +102,15 @@ sweep AS (
 ),
 
 -- A compute op that starts after all earlier compute has ended closes a gap. An unlinked op counts
--- as issued when the gap began (v1.capture_quality says how many there are); -4e18 is before any trace.
+-- as issued when the gap began (v1.capture_quality says how many there are).
 closing AS (
     SELECT
         *,
-        is_compute AND at_ns > coalesce(compute_until, at_ns - 1) AS closes_gap,
-        least(
-            greatest(
-                coalesce(issued_ns, compute_until, -4000000000000000000),
-                coalesce(compute_until, -4000000000000000000)
-            ),
-            at_ns
-        ) AS starved_until_ns
+        coalesce(level, 0) AS least_set,
+        least(greatest(coalesce(issued_ns, compute_until), compute_until), at_ns) AS starved_until_ns
     FROM sweep
+    -- Under compute nothing ends a time without compute, and none without anything more.
+    WHERE level IS NULL OR at_ns > compute_until
 ),
 
 gap AS (
@@ -127,99 +122,103 @@ gap AS (
     FROM closing
 ),
 
--- What each stretch between two edges adds, the first gap that closes in it, and its edge's state.
--- The gap before the first compute op has no start of its own and is not in the sums.
+-- What each stretch from an edge to the next one adds, and the first gap that closes in it.
 summed AS (
     SELECT
         rank,
-        bucket,
-        coalesce(sum(greatest(0, end_ns - greatest(at_ns, coalesce(busy_until, at_ns)))), 0)
-            AS busy_ns,
-        coalesce(
-            sum(greatest(0, end_ns - greatest(at_ns, coalesce(compute_until, at_ns))))
-            FILTER (WHERE is_compute),
-            0
-        ) AS compute_ns,
-        coalesce(
-            sum(greatest(0, end_ns - greatest(at_ns, coalesce(noncomm_until, at_ns))))
-            FILTER (WHERE is_noncomm),
-            0
-        ) AS noncomm_ns,
-        coalesce(
-            sum(greatest(0, end_ns - greatest(at_ns, coalesce(comm_until, at_ns))))
-            FILTER (WHERE is_comm),
-            0
-        ) AS comm_ns,
-        coalesce(
-            sum(greatest(0, end_ns - greatest(at_ns, coalesce(copy_until, at_ns))))
-            FILTER (WHERE is_copy),
-            0
-        ) AS copy_ns,
-        coalesce(
-            sum(greatest(0, end_ns - greatest(at_ns, coalesce(other_until, at_ns))))
-            FILTER (WHERE op_id IS NOT NULL AND NOT is_comm),
-            0
-        ) AS other_ns,
-        coalesce(
-            sum(starved_until_ns - compute_until)
-            FILTER (WHERE closes_gap AND compute_until IS NOT NULL),
-            0
-        ) AS starved_ns,
-        coalesce(
-            sum(blocked_until_ns - starved_until_ns)
-            FILTER (WHERE closes_gap AND compute_until IS NOT NULL),
-            0
-        ) AS blocked_ns,
-        coalesce(
-            sum(at_ns - blocked_until_ns)
-            FILTER (WHERE closes_gap AND compute_until IS NOT NULL),
-            0
-        ) AS stalled_ns,
-        min(at_ns) FILTER (WHERE closes_gap) AS first_end_ns,
-        arg_min(starved_until_ns, at_ns) FILTER (WHERE closes_gap) AS first_starved_until_ns,
-        arg_min(blocked_until_ns, at_ns) FILTER (WHERE closes_gap) AS first_blocked_until_ns,
-        max(at_ns) FILTER (WHERE op_id IS NULL) AS edge_ns,
-        max(busy_until) FILTER (WHERE op_id IS NULL) AS busy_until,
-        max(compute_until) FILTER (WHERE op_id IS NULL) AS compute_until,
-        max(noncomm_until) FILTER (WHERE op_id IS NULL) AS noncomm_until,
-        max(comm_until) FILTER (WHERE op_id IS NULL) AS comm_until,
-        max(copy_until) FILTER (WHERE op_id IS NULL) AS copy_until,
-        max(other_until) FILTER (WHERE op_id IS NULL) AS other_until
+        edge_ns AS from_ns,
+        max(at_ns) FILTER (WHERE level IS NULL) AS edge_ns,
+        max(compute_until) FILTER (WHERE level IS NULL) AS compute_until,
+        sum(greatest(at_ns - greatest(busy_until, edge_ns), 0)) AS idle_ns,
+        sum(greatest(at_ns - greatest(other_until, edge_ns), 0)) FILTER (WHERE least_set <= 2) AS other_absent_ns,
+        sum(greatest(at_ns - greatest(noncomm_until, edge_ns), 0)) FILTER (WHERE least_set <= 1) AS noncomm_absent_ns,
+        sum(greatest(at_ns - greatest(compute_until, edge_ns), 0)) FILTER (WHERE least_set = 0) AS compute_absent_ns,
+        coalesce(sum(starved_until_ns - compute_until) FILTER (WHERE level = 0), 0) AS starved_ns,
+        coalesce(sum(blocked_until_ns - starved_until_ns) FILTER (WHERE level = 0), 0) AS blocked_ns,
+        coalesce(sum(at_ns - blocked_until_ns) FILTER (WHERE level = 0), 0) AS stalled_ns,
+        min(at_ns) FILTER (WHERE level = 0) AS first_end_ns,
+        arg_min(starved_until_ns, at_ns) FILTER (WHERE level = 0) AS first_starved_until_ns,
+        arg_min(blocked_until_ns, at_ns) FILTER (WHERE level = 0) AS first_blocked_until_ns
     FROM gap
-    GROUP BY rank, bucket
+    GROUP BY rank, from_ns
+),
+
+-- Communication and copies alone are a tenth of the ops: a sweep of their own is cheaper than two more maxima above.
+alone AS (
+    SELECT
+        rank,
+        time_class,
+        start_ns AS at_ns,
+        end_ns,
+        op_id
+    FROM v1.device_op
+    WHERE time_class IN ('communication', 'copy')
+    UNION ALL
+    SELECT
+        e.rank,
+        c.time_class,
+        e.at_ns,
+        NULL AS end_ns,
+        NULL AS op_id
+    FROM edge AS e
+    CROSS JOIN (VALUES ('communication'), ('copy')) AS c (time_class)
+),
+
+alone_sweep AS (
+    SELECT
+        rank,
+        time_class,
+        at_ns,
+        op_id,
+        max(CASE WHEN op_id IS NULL THEN at_ns END) OVER before AS edge_ns,
+        coalesce(max(end_ns) OVER before, -4000000000000000000) AS busy_until
+    FROM alone
+    WINDOW
+        before AS (
+            PARTITION BY rank, time_class ORDER BY at_ns, op_id NULLS FIRST
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        )
+),
+
+alone_summed AS (
+    SELECT
+        rank,
+        edge_ns AS from_ns,
+        max(at_ns) FILTER (WHERE op_id IS NULL) AS edge_ns,
+        sum(greatest(at_ns - greatest(busy_until, edge_ns), 0)) FILTER (WHERE time_class = 'communication')
+            AS comm_absent_ns,
+        sum(greatest(at_ns - greatest(busy_until, edge_ns), 0)) FILTER (WHERE time_class = 'copy')
+            AS copy_absent_ns
+    FROM alone_sweep
+    GROUP BY rank, from_ns
 ),
 
 -- Everything before an edge, and the gap that is open or opens next there.
 at_edge AS (
     SELECT
-        rank,
-        edge_ns AS at_ns,
-        compute_until,
-        coalesce(sum(busy_ns) OVER earlier, 0)
-        - greatest(coalesce(busy_until, edge_ns) - edge_ns, 0) AS busy_ns,
-        coalesce(sum(compute_ns) OVER earlier, 0)
-        - greatest(coalesce(compute_until, edge_ns) - edge_ns, 0) AS compute_ns,
-        coalesce(sum(noncomm_ns) OVER earlier, 0)
-        - greatest(coalesce(noncomm_until, edge_ns) - edge_ns, 0) AS noncomm_ns,
-        coalesce(sum(comm_ns) OVER earlier, 0)
-        - greatest(coalesce(comm_until, edge_ns) - edge_ns, 0) AS comm_ns,
-        coalesce(sum(copy_ns) OVER earlier, 0)
-        - greatest(coalesce(copy_until, edge_ns) - edge_ns, 0) AS copy_ns,
-        coalesce(sum(other_ns) OVER earlier, 0)
-        - greatest(coalesce(other_until, edge_ns) - edge_ns, 0) AS other_ns,
-        coalesce(sum(starved_ns) OVER earlier, 0) AS starved_ns,
-        coalesce(sum(blocked_ns) OVER earlier, 0) AS blocked_ns,
-        coalesce(sum(stalled_ns) OVER earlier, 0) AS stalled_ns,
-        min(first_end_ns) OVER later AS next_end_ns,
-        arg_min(first_starved_until_ns, first_end_ns) OVER later AS next_starved_until_ns,
-        arg_min(first_blocked_until_ns, first_end_ns) OVER later AS next_blocked_until_ns
-    FROM summed
+        s.rank,
+        s.edge_ns AS at_ns,
+        s.compute_until,
+        sum(s.idle_ns) OVER earlier AS idle_ns,
+        sum(s.other_absent_ns) OVER earlier AS other_absent_ns,
+        sum(s.noncomm_absent_ns) OVER earlier AS noncomm_absent_ns,
+        sum(s.compute_absent_ns) OVER earlier AS compute_absent_ns,
+        sum(a.comm_absent_ns) OVER earlier AS comm_absent_ns,
+        sum(a.copy_absent_ns) OVER earlier AS copy_absent_ns,
+        sum(s.starved_ns) OVER earlier AS starved_ns,
+        sum(s.blocked_ns) OVER earlier AS blocked_ns,
+        sum(s.stalled_ns) OVER earlier AS stalled_ns,
+        min(s.first_end_ns) OVER later AS next_end_ns,
+        arg_min(s.first_starved_until_ns, s.first_end_ns) OVER later AS next_starved_until_ns,
+        arg_min(s.first_blocked_until_ns, s.first_end_ns) OVER later AS next_blocked_until_ns
+    FROM summed AS s
+    INNER JOIN alone_summed AS a ON s.rank = a.rank AND s.edge_ns = a.edge_ns
     WINDOW
         earlier AS (
-            PARTITION BY rank ORDER BY bucket ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            PARTITION BY s.rank ORDER BY s.edge_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ),
         later AS (
-            PARTITION BY rank ORDER BY bucket ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
+            PARTITION BY s.rank ORDER BY s.edge_ns ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
         )
 ),
 
@@ -244,22 +243,19 @@ window_edge AS (
         a.projection,
         a.start_ns,
         a.end_ns,
-        b.busy_ns - a.busy_ns AS busy_ns,
-        b.compute_ns - a.compute_ns AS compute_ns,
-        b.noncomm_ns - a.noncomm_ns AS noncomm_ns,
-        b.comm_ns - a.comm_ns AS comm_ns,
-        b.copy_ns - a.copy_ns AS copy_ns,
-        b.other_ns - a.other_ns AS other_ns,
+        a.end_ns - a.start_ns AS step_ns,
+        b.idle_ns - a.idle_ns AS idle_ns,
+        b.other_absent_ns - a.other_absent_ns AS other_absent_ns,
+        b.noncomm_absent_ns - a.noncomm_absent_ns AS noncomm_absent_ns,
+        b.compute_absent_ns - a.compute_absent_ns AS compute_absent_ns,
+        b.comm_absent_ns - a.comm_absent_ns AS comm_absent_ns,
+        b.copy_absent_ns - a.copy_absent_ns AS copy_absent_ns,
         b.starved_ns - a.starved_ns AS starved_ns,
         b.blocked_ns - a.blocked_ns AS blocked_ns,
         b.stalled_ns - a.stalled_ns AS stalled_ns,
-        greatest(
-            a.end_ns - greatest(coalesce(b.compute_until, a.start_ns), a.start_ns), 0
-        ) AS tail_ns,
+        greatest(a.end_ns - greatest(b.compute_until, a.start_ns), 0) AS tail_ns,
         -- The gap open at the start, when it closes inside the window.
-        coalesce(
-            coalesce(a.compute_until, a.at_ns - 1) < a.start_ns AND a.next_end_ns < a.end_ns, FALSE
-        ) AS opens_in_gap,
+        coalesce(a.compute_until < a.start_ns AND a.next_end_ns < a.end_ns, FALSE) AS opens_in_gap,
         a.compute_until AS open_start_ns,
         a.next_end_ns AS open_end_ns,
         a.next_starved_until_ns AS open_starved_until_ns,
@@ -273,26 +269,21 @@ split AS (
     SELECT
         *,
         CASE
-            WHEN NOT opens_in_gap THEN 0
-            WHEN open_start_ns IS NULL THEN greatest(open_starved_until_ns - start_ns, 0)
-            ELSE
-                greatest(open_starved_until_ns - start_ns, 0)
-                - (open_starved_until_ns - open_start_ns)
+            WHEN opens_in_gap
+                THEN greatest(open_starved_until_ns - start_ns, 0) - (open_starved_until_ns - open_start_ns)
+            ELSE 0
         END AS starved_fix_ns,
         CASE
-            WHEN NOT opens_in_gap THEN 0
-            WHEN open_start_ns IS NULL
-                THEN greatest(open_blocked_until_ns - greatest(open_starved_until_ns, start_ns), 0)
-            ELSE
-                greatest(open_blocked_until_ns - greatest(open_starved_until_ns, start_ns), 0)
-                - (open_blocked_until_ns - open_starved_until_ns)
+            WHEN opens_in_gap
+                THEN
+                    greatest(open_blocked_until_ns - greatest(open_starved_until_ns, start_ns), 0)
+                    - (open_blocked_until_ns - open_starved_until_ns)
+            ELSE 0
         END AS blocked_fix_ns,
         CASE
-            WHEN NOT opens_in_gap THEN 0
-            WHEN open_start_ns IS NULL THEN open_end_ns - greatest(open_blocked_until_ns, start_ns)
-            ELSE
-                (open_end_ns - greatest(open_blocked_until_ns, start_ns))
-                - (open_end_ns - open_blocked_until_ns)
+            WHEN opens_in_gap
+                THEN open_blocked_until_ns - greatest(open_blocked_until_ns, start_ns)
+            ELSE 0
         END AS stalled_fix_ns
     FROM window_edge
 )
@@ -303,15 +294,15 @@ SELECT
     projection,
     start_ns,
     end_ns,
-    (end_ns - start_ns)::BIGINT AS step_ns,
-    busy_ns::BIGINT AS busy_ns,
-    (end_ns - start_ns - busy_ns)::BIGINT AS idle_ns,
-    compute_ns::BIGINT AS compute_ns,
-    noncomm_ns::BIGINT AS noncomm_ns,
-    comm_ns::BIGINT AS comm_ns,
-    (busy_ns - other_ns)::BIGINT AS exposed_comm_ns,
-    copy_ns::BIGINT AS copy_ns,
-    (end_ns - start_ns - compute_ns)::BIGINT AS compute_absent_ns,
+    step_ns,
+    (step_ns - idle_ns)::BIGINT AS busy_ns,
+    idle_ns::BIGINT AS idle_ns,
+    (step_ns - compute_absent_ns)::BIGINT AS compute_ns,
+    (step_ns - noncomm_absent_ns)::BIGINT AS noncomm_ns,
+    (step_ns - comm_absent_ns)::BIGINT AS comm_ns,
+    (other_absent_ns - idle_ns)::BIGINT AS exposed_comm_ns,
+    (step_ns - copy_absent_ns)::BIGINT AS copy_ns,
+    compute_absent_ns::BIGINT AS compute_absent_ns,
     (starved_ns + starved_fix_ns)::BIGINT AS launch_starved_ns,
     (blocked_ns + blocked_fix_ns)::BIGINT AS blocking_ns,
     (stalled_ns + stalled_fix_ns)::BIGINT AS stalled_ns,

@@ -20,8 +20,22 @@
 --   GROUP BY g.rank, g.gap_id, g.blocked_until_ns, g.starved_until_ns
 --   HAVING coalesce(sum(c.dur_ns), 0) <> g.blocked_until_ns - g.starved_until_ns
 CREATE OR REPLACE VIEW v1.blame_chain AS
+-- Every round of the recursion reads this again.
+WITH RECURSIVE op AS MATERIALIZED (
+    SELECT
+        o.rank,
+        o.op_id,
+        o.time_class,
+        o.issued_ns,
+        o.start_ns,
+        p.producer_op_id,
+        p.producer_end_ns
+    FROM v1.device_op AS o
+    LEFT JOIN v1.binding_producer AS p ON o.rank = p.rank AND o.op_id = p.op_id
+),
+
 -- [from_ns, until_ns) is still to be explained, and op_id ran at its end.
-WITH RECURSIVE chain AS (
+chain AS (
     SELECT
         g.rank,
         g.gap_id,
@@ -36,15 +50,14 @@ WITH RECURSIVE chain AS (
         c.rank,
         c.gap_id,
         c.depth + 1 AS depth,
-        p.producer_op_id AS op_id,
+        o.producer_op_id AS op_id,
         greatest(c.from_ns, coalesce(o.issued_ns, c.from_ns)) AS from_ns,
-        least(p.producer_end_ns, o.start_ns, c.until_ns) AS until_ns
+        least(o.producer_end_ns, o.start_ns, c.until_ns) AS until_ns
     FROM chain AS c
-    INNER JOIN v1.device_op AS o ON c.rank = o.rank AND c.op_id = o.op_id
-    INNER JOIN v1.binding_producer AS p ON c.rank = p.rank AND c.op_id = p.op_id
+    INNER JOIN op AS o ON c.rank = o.rank AND c.op_id = o.op_id
     WHERE
-        p.producer_op_id IS NOT NULL
-        AND least(p.producer_end_ns, o.start_ns, c.until_ns)
+        o.producer_op_id IS NOT NULL
+        AND least(o.producer_end_ns, o.start_ns, c.until_ns)
         > greatest(c.from_ns, coalesce(o.issued_ns, c.from_ns))
         AND c.depth < 1000
 ),
@@ -65,7 +78,7 @@ link AS (
             AS issued_ns,
         n.until_ns AS blocked_until_ns
     FROM chain AS c
-    INNER JOIN v1.device_op AS o ON c.rank = o.rank AND c.op_id = o.op_id
+    INNER JOIN op AS o ON c.rank = o.rank AND c.op_id = o.op_id
     LEFT JOIN chain AS n ON c.rank = n.rank AND c.gap_id = n.gap_id AND c.depth + 1 = n.depth
 ),
 

@@ -1,7 +1,7 @@
 -- view:       v1.rank_quality
 -- purpose:    Checks over the rows of one rank: joins, intervals, edges, step anchors.
 -- grain:      rank, check_name
--- depends-on: v1.gpu_op, v1.api_call, v1.op, v1.event_edge, v1.step_range, v1.anchor_check, v1.range, v1.name, v1.run_option
+-- depends-on: v1.gpu_op, v1.api_call, v1.device_op, v1.event_edge, v1.step_range, v1.anchor_check, v1.range, v1.name, v1.run_option
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -19,7 +19,7 @@ WITH op_count AS (
         count(*) FILTER (WHERE previous_end_ns > start_ns) AS overlapping,
         count(*) FILTER (WHERE start_ns < launch_start_ns) AS premature,
         max(launch_start_ns - start_ns) AS longest_lead_ns
-    FROM v1.op
+    FROM v1.device_op
     GROUP BY rank
 ),
 
@@ -33,7 +33,7 @@ fan_out AS (
             rank,
             launch_call_id,
             count(*) AS op_count
-        FROM v1.op
+        FROM v1.device_op
         WHERE launch_call_id IS NOT NULL
         GROUP BY rank, launch_call_id
         HAVING count(*) > 1

@@ -31,6 +31,16 @@ WITH labelled_rank AS (
     WHERE verb IN ('pre_forward', 'root_pre_forward', 'pre_backward')
 ),
 
+telling_name AS (
+    SELECT
+        rank,
+        name_id,
+        regexp_matches(name, '(?i)all_?reduce') AS is_all_reduce,
+        name LIKE '%FillFunctor%' AS is_fill
+    FROM v1.name
+    WHERE regexp_matches(name, '(?i)all_?reduce') OR name LIKE '%FillFunctor%'
+),
+
 launched AS (
     SELECT
         o.rank,
@@ -40,34 +50,71 @@ launched AS (
         o.start_ns,
         o.launch_tid,
         o.launch_start_ns,
-        o.time_class = 'communication' AND coalesce(regexp_matches(n.name, '(?i)all_?reduce'), FALSE) AS is_all_reduce,
-        coalesce(n.name LIKE '%FillFunctor%', FALSE) AS is_fill
+        o.time_class = 'communication' AND coalesce(n.is_all_reduce, FALSE) AS is_all_reduce,
+        coalesce(n.is_fill, FALSE) AS is_fill
     FROM v1.device_op AS o
     INNER JOIN labelled_rank AS l ON o.rank = l.rank
-    LEFT JOIN v1.name AS n ON o.rank = n.rank AND o.name_id = n.name_id
+    LEFT JOIN telling_name AS n ON o.rank = n.rank AND o.name_id = n.name_id
     WHERE o.launch_call_id IS NOT NULL
 ),
 
--- These labels do not nest in one another, so that the last one opened decides.
-leaf AS (
-    SELECT *
-    FROM v1.fsdp_label
-    WHERE verb IN ('all_gather', 'all_gather_copy_out', 'post_backward_reduce', 'optimizer')
-),
-
--- An all-gather belongs to the pass whose hook or prefetch asked for it.
-direction AS (
+-- All that changes on a thread, so that a launch is looked up once. A label that names a node: these do not nest in
+-- one another, so that the last one opened decides. The module that the thread is inside of. The pass whose hook or
+-- prefetch asked last for an all-gather, which belongs to that pass.
+thread_change AS (
     SELECT
         rank,
         tid,
-        start_ns,
-        CASE WHEN verb IN ('pre_forward', 'forward_prefetch') THEN 'forward' ELSE 'backward' END AS phase
+        start_ns AS at_ns,
+        range_id,
+        struct_pack(range_id := range_id, verb := verb, unit := unit, end_ns := end_ns) AS leaf,
+        NULL AS module,
+        NULL AS gather_phase
+    FROM v1.fsdp_label
+    WHERE verb IN ('all_gather', 'all_gather_copy_out', 'post_backward_reduce', 'optimizer')
+    UNION ALL
+    SELECT
+        rank,
+        tid,
+        at_ns,
+        NULL AS range_id,
+        NULL AS leaf,
+        struct_pack(unit := unit, phase := phase) AS module,
+        NULL AS gather_phase
+    FROM v1.fsdp_segment
+    UNION ALL
+    SELECT
+        rank,
+        tid,
+        start_ns AS at_ns,
+        range_id,
+        NULL AS leaf,
+        NULL AS module,
+        CASE WHEN verb IN ('pre_forward', 'forward_prefetch') THEN 'forward' ELSE 'backward' END AS gather_phase
     FROM v1.fsdp_label
     WHERE verb IN ('pre_forward', 'forward_prefetch', 'pre_backward', 'backward_prefetch')
 ),
 
+thread_state AS (
+    SELECT
+        rank,
+        tid,
+        at_ns,
+        last_value(leaf IGNORE NULLS) OVER so_far AS leaf,
+        last_value(module IGNORE NULLS) OVER so_far AS module,
+        last_value(gather_phase IGNORE NULLS) OVER so_far AS gather_phase
+    FROM thread_change
+    WHERE at_ns IS NOT NULL
+    WINDOW
+        so_far AS (
+            PARTITION BY rank, tid ORDER BY at_ns, range_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        )
+    QUALIFY coalesce(lead(at_ns) OVER so_far > at_ns, TRUE)
+),
+
 -- Outside of every module the step itself tells the phase, whatever the thread; it begins with a forward.
-stage AS (
+rank_change AS (
     SELECT
         rank,
         CASE WHEN verb = 'root_post_backward_callback' THEN end_ns ELSE start_ns END AS at_ns,
@@ -75,16 +122,34 @@ stage AS (
             WHEN verb = 'root_post_backward_callback' THEN 'optimizer'
             WHEN verb = 'pre_backward' THEN 'backward'
             ELSE 'forward'
-        END AS phase
+        END AS phase,
+        NULL AS host_step
     FROM v1.fsdp_label
     WHERE verb IN ('root_pre_forward', 'pre_forward', 'pre_backward', 'root_post_backward_callback')
     UNION ALL
     SELECT
         rank,
         start_ns AS at_ns,
-        'forward' AS phase
+        'forward' AS phase,
+        struct_pack(step_id := step_id, end_ns := end_ns) AS host_step
     FROM v1.step_window
     WHERE projection = 'host'
+),
+
+rank_state AS (
+    SELECT
+        rank,
+        at_ns,
+        phase AS stage_phase,
+        last_value(host_step IGNORE NULLS) OVER so_far AS host_step
+    FROM rank_change
+    WHERE at_ns IS NOT NULL
+    WINDOW
+        so_far AS (
+            PARTITION BY rank ORDER BY at_ns, host_step.step_id NULLS FIRST, phase
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        )
+    QUALIFY coalesce(lead(at_ns) OVER so_far > at_ns, TRUE)
 ),
 
 -- The loss runs backward on autograd's thread before the first hook says so.
@@ -97,48 +162,27 @@ backward_thread AS (
     HAVING bool_or(verb = 'pre_backward') AND NOT bool_or(verb = 'root_pre_forward')
 ),
 
-in_leaf AS (
+on_thread AS (
     SELECT
         o.*,
-        CASE WHEN l.end_ns > o.launch_start_ns THEN l.range_id END AS leaf_range_id,
-        CASE WHEN l.end_ns > o.launch_start_ns THEN l.verb END AS verb,
-        CASE WHEN l.end_ns > o.launch_start_ns THEN l.unit END AS leaf_unit
+        CASE WHEN s.leaf.end_ns > o.launch_start_ns THEN s.leaf.range_id END AS leaf_range_id,
+        CASE WHEN s.leaf.end_ns > o.launch_start_ns THEN s.leaf.verb END AS verb,
+        CASE WHEN s.leaf.end_ns > o.launch_start_ns THEN s.leaf.unit END AS leaf_unit,
+        s.module.unit AS module_unit,
+        s.module.phase AS module_phase,
+        s.gather_phase
     FROM launched AS o
-    ASOF LEFT JOIN leaf AS l
-        ON o.rank = l.rank AND o.launch_tid = l.tid AND o.launch_start_ns >= l.start_ns
-),
-
-in_module AS (
-    SELECT
-        o.*,
-        s.unit AS module_unit,
-        s.phase AS module_phase
-    FROM in_leaf AS o
-    ASOF LEFT JOIN v1.fsdp_segment AS s
+    ASOF LEFT JOIN thread_state AS s
         ON o.rank = s.rank AND o.launch_tid = s.tid AND o.launch_start_ns >= s.at_ns
 ),
 
-in_direction AS (
+in_host_step AS (
     SELECT
         o.*,
-        d.phase AS gather_phase
-    FROM in_module AS o
-    ASOF LEFT JOIN direction AS d
-        ON o.rank = d.rank AND o.launch_tid = d.tid AND o.launch_start_ns >= d.start_ns
-),
-
-in_stage AS (
-    SELECT
-        o.*,
-        s.phase AS stage_phase
-    FROM in_direction AS o
-    ASOF LEFT JOIN stage AS s ON o.rank = s.rank AND o.launch_start_ns >= s.at_ns
-),
-
-host_window AS (
-    SELECT *
-    FROM v1.step_window
-    WHERE projection = 'host'
+        s.stage_phase,
+        CASE WHEN o.launch_start_ns < s.host_step.end_ns THEN s.host_step.step_id END AS host_step_id
+    FROM on_thread AS o
+    ASOF LEFT JOIN rank_state AS s ON o.rank = s.rank AND o.launch_start_ns >= s.at_ns
 ),
 
 device_window AS (
@@ -147,34 +191,41 @@ device_window AS (
     WHERE projection = 'device'
 ),
 
-in_host_step AS (
+in_step AS MATERIALIZED (
     SELECT
         o.*,
-        CASE WHEN o.launch_start_ns < w.end_ns THEN w.step_id END AS host_step_id
-    FROM in_stage AS o
-    ASOF LEFT JOIN host_window AS w ON o.rank = w.rank AND o.launch_start_ns >= w.start_ns
-),
-
-in_step AS (
-    SELECT
-        o.*,
-        coalesce(o.host_step_id, CASE WHEN o.start_ns < w.end_ns THEN w.step_id END) AS step_id,
-        -- What copies in and what comes after the collective are told by the order within the label.
-        o.correlation_id > max(CASE WHEN o.time_class = 'communication' THEN o.correlation_id END)
-            OVER (PARTITION BY o.rank, o.leaf_range_id) AS is_after_collective
+        coalesce(o.host_step_id, CASE WHEN o.start_ns < w.end_ns THEN w.step_id END) AS step_id
     FROM in_host_step AS o
     ASOF LEFT JOIN device_window AS w ON o.rank = w.rank AND o.start_ns >= w.start_ns
 ),
 
+-- What copies in and what comes after the collective are told by the order within the label.
+reduced AS (
+    SELECT
+        rank,
+        leaf_range_id,
+        max(correlation_id) AS correlation_id
+    FROM in_step
+    WHERE verb = 'post_backward_reduce' AND time_class = 'communication'
+    GROUP BY rank, leaf_range_id
+),
+
 placed AS (
     SELECT
-        o.*,
+        o.rank,
+        o.step_id,
+        o.op_id,
+        o.correlation_id,
+        o.start_ns,
+        o.leaf_range_id,
+        o.is_fill,
         CASE
             WHEN o.verb = 'all_gather' THEN CASE WHEN o.time_class = 'communication' THEN 'AG' ELSE 'AGIN' END
             WHEN o.verb = 'all_gather_copy_out' THEN 'AGOUT'
             WHEN o.verb = 'post_backward_reduce' AND o.is_all_reduce THEN 'AR'
             WHEN o.verb = 'post_backward_reduce' AND o.time_class = 'communication' THEN 'RS'
-            WHEN o.verb = 'post_backward_reduce' THEN CASE WHEN o.is_after_collective THEN 'POST' ELSE 'RSIN' END
+            WHEN o.verb = 'post_backward_reduce'
+                THEN CASE WHEN o.correlation_id > r.correlation_id THEN 'POST' ELSE 'RSIN' END
             WHEN o.time_class = 'communication' THEN 'COMM'
             WHEN o.verb = 'optimizer' THEN 'OPT'
             WHEN o.module_phase = 'forward' THEN 'FWD'
@@ -200,6 +251,7 @@ placed AS (
         END AS anchor
     FROM in_step AS o
     LEFT JOIN backward_thread AS b ON o.rank = b.rank AND o.launch_tid = b.tid
+    LEFT JOIN reduced AS r ON o.rank = r.rank AND o.leaf_range_id = r.leaf_range_id
     WHERE o.step_id IS NOT NULL
 ),
 
@@ -208,80 +260,101 @@ placed AS (
 ordered AS (
     SELECT
         *,
-        row_number() OVER (PARTITION BY rank, step_id ORDER BY correlation_id, start_ns, op_id) - 1 AS issue_rank,
-        verb IS NOT NULL OR node_kind = 'COMM' AS is_own_node,
-        sum((node_kind = 'AGOUT')::INTEGER) OVER (
+        row_number() OVER by_issue - 1 AS issue_rank,
+        anchor = 'label' OR node_kind = 'COMM' AS is_own_node,
+        -- The thread that calls backward() fills the loss' own gradient with ones before autograd's thread begins.
+        is_fill AND node_kind = 'FWD' AND anchor = 'order' AS may_be_seed,
+        count(CASE WHEN node_kind = 'AGOUT' THEN 1 END) OVER by_issue AS copy_outs
+    FROM placed
+    WINDOW
+        by_issue AS (
             PARTITION BY rank, step_id ORDER BY correlation_id, start_ns, op_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS copy_outs
-    FROM placed
+        )
 ),
 
--- The thread that calls backward() fills the loss' own gradient with ones before autograd's thread begins.
-seeded AS (
+beside AS (
     SELECT
         *,
-        coalesce(
-            is_fill AND node_kind = 'FWD' AND anchor = 'order' AND lead(node_kind) OVER bare = 'BWD', FALSE
-        ) AS is_seed
+        may_be_seed AND coalesce(lead(node_kind) OVER bare = 'BWD', FALSE) AS is_seed,
+        lag(unit) OVER bare AS unit_before,
+        CASE
+            WHEN lag(may_be_seed) OVER bare AND node_kind = 'BWD' THEN 'BWD' ELSE lag(node_kind) OVER bare
+        END AS node_kind_before,
+        lag(copy_outs) OVER bare AS copy_outs_before
     FROM ordered
     WINDOW bare AS (PARTITION BY rank, step_id, is_own_node ORDER BY issue_rank)
 ),
 
 parted AS (
     SELECT
-        * EXCLUDE (node_kind, phase),
+        rank,
+        step_id,
+        op_id,
+        correlation_id,
+        leaf_range_id,
+        unit,
+        unit_before,
+        node_kind_before,
+        copy_outs,
+        copy_outs_before,
+        issue_rank,
+        is_own_node,
+        anchor,
         CASE WHEN is_seed THEN 'BWD' ELSE node_kind END AS node_kind,
         CASE WHEN is_seed THEN 'backward' ELSE phase END AS phase
-    FROM seeded
+    FROM beside
 ),
 
-changed AS (
+keyed AS MATERIALIZED (
     SELECT
-        *,
-        CASE
-            WHEN is_own_node THEN 0
-            WHEN
-                unit = lag(unit) OVER bare
-                AND node_kind = lag(node_kind) OVER bare
-                AND copy_outs = lag(copy_outs) OVER bare
-                THEN 0
-            ELSE 1
-        END AS is_change
-    FROM parted
-    WINDOW bare AS (PARTITION BY rank, step_id, is_own_node ORDER BY issue_rank)
-),
-
-keyed AS (
-    SELECT
-        *,
+        rank,
+        step_id,
+        op_id,
+        correlation_id,
+        unit,
+        phase,
+        node_kind,
+        issue_rank,
+        anchor,
+        is_own_node,
         CASE
             WHEN node_kind = 'COMM' THEN issue_rank
             WHEN is_own_node THEN leaf_range_id
-            ELSE sum(is_change) OVER (
-                PARTITION BY rank, step_id, is_own_node ORDER BY issue_rank
-                ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-            )
+            ELSE
+                count(
+                    CASE
+                        WHEN is_own_node THEN NULL
+                        WHEN
+                            unit = unit_before
+                            AND node_kind = node_kind_before
+                            AND copy_outs = copy_outs_before
+                            THEN NULL
+                        ELSE 1
+                    END
+                ) OVER (
+                    PARTITION BY rank, step_id ORDER BY issue_rank
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+                )
         END AS node_key
-    FROM changed
+    FROM parted
 ),
 
-firsts AS (
+node AS (
     SELECT
-        *,
-        min(issue_rank) OVER (
-            PARTITION BY rank, step_id, is_own_node, node_kind, node_key
-        ) AS first_issue
-    FROM keyed
-),
-
-named AS (
-    SELECT
-        *,
+        rank,
+        step_id,
+        is_own_node,
+        node_kind,
+        node_key,
+        phase,
+        unit,
+        min(min(issue_rank)) OVER (PARTITION BY rank, step_id, is_own_node, node_kind, node_key) AS first_issue,
         node_kind
         || CASE WHEN phase = 'backward' AND node_kind IN ('AGIN', 'AG', 'AGOUT') THEN '''' ELSE '' END
         || '(' || CASE WHEN unit = '' THEN 'root' ELSE unit END || ')' AS first_name
-    FROM firsts
+    FROM keyed
+    GROUP BY rank, step_id, is_own_node, node_kind, node_key, phase, unit
 ),
 
 numbered AS (
@@ -289,20 +362,29 @@ numbered AS (
         *,
         dense_rank() OVER (PARTITION BY rank, step_id ORDER BY first_issue) - 1 AS node_id,
         dense_rank() OVER (PARTITION BY rank, step_id, first_name ORDER BY first_issue) AS turn
-    FROM named
+    FROM node
 )
 
 SELECT
-    rank,
-    step_id,
-    op_id,
-    correlation_id,
-    unit,
-    phase,
-    first_name || CASE WHEN turn > 1 THEN '#' || turn ELSE '' END AS node,
-    node_kind,
-    turn,
-    node_id,
-    issue_rank,
-    anchor
-FROM numbered;
+    o.rank,
+    o.step_id,
+    o.op_id,
+    o.correlation_id,
+    o.unit,
+    o.phase,
+    n.first_name || CASE WHEN n.turn > 1 THEN '#' || n.turn ELSE '' END AS node,
+    o.node_kind,
+    n.turn,
+    n.node_id,
+    o.issue_rank,
+    o.anchor
+FROM keyed AS o
+INNER JOIN numbered AS n
+    ON
+        o.rank = n.rank
+        AND o.step_id = n.step_id
+        AND o.is_own_node = n.is_own_node
+        AND o.node_kind = n.node_kind
+        AND o.node_key = n.node_key
+        AND o.phase = n.phase
+        AND o.unit IS NOT DISTINCT FROM n.unit;
