@@ -32,12 +32,26 @@ class RankClock:
         """Local ns in one true ns."""
         return 1.0 + self.drift_ppb * 1e-9
 
+    @property
+    def first_ns(self) -> int:
+        """Local ns at true time 0."""
+        return _FIRST_NS + self.offset_ns
+
     def local(self, true_ns: Floats | float) -> Ints:
         """Times on the rank's clock."""
         import numpy as np
 
         read: Ints = np.rint(np.asarray(true_ns) * self.rate).astype(np.int64)
-        return read + (_FIRST_NS + self.offset_ns)
+        return read + self.first_ns
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a rank learned of the clock of rank 0, by its own clock: `offset_ns` leads there."""
+
+    at_ns: int
+    offset_ns: int
+    uncertainty_ns: int
 
 
 def clocks(spec: Spec) -> list[RankClock]:
@@ -53,4 +67,28 @@ def clocks(spec: Spec) -> list[RankClock]:
         drift = float(either[1, rank]) * spec.clock.drift_ppb
         base = _UNIX_NS - _FIRST_NS - offset if spec.clock.declared else None
         found.append(RankClock(offset, drift, base))
+    return found
+
+
+def readings(spec: Spec, own: list[RankClock], true_ns: tuple[float, float]) -> list[list[Reading]]:
+    """What each rank read of the clock of rank 0 at these times; nothing without an exchange.
+
+    Rank 0 reads its own. The way there and the way back take different shares of a round trip, so
+    that a reading is off by up to half of it.
+    """
+    import numpy as np
+
+    if not spec.clock.exchange_us:
+        return [[] for _ in own]
+    round_trip_ns = 1_000 * spec.clock.exchange_us
+    random = np.random.default_rng([spec.seed, spec.steps, 2])
+    errors = np.rint((random.random((spec.ranks, len(true_ns))) - 0.5) * round_trip_ns)
+    found = [[Reading(0, 0, 0)]]
+    for rank, clock in enumerate(own[1:], 1):
+        its = []
+        for true, error in zip(true_ns, errors[rank], strict=True):
+            at = int(clock.local(true))
+            offset = int(own[0].local(true)) - at + int(error)
+            its.append(Reading(at, offset, int(np.ceil(round_trip_ns / 2))))
+        found.append(its)
     return found
