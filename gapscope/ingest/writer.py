@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapscope.ingest.base import TIME_LIMIT_NS
+from gapscope.ingest.literals import none, number
 from gapscope.schema.tables import TABLES
 
 if TYPE_CHECKING:
@@ -240,8 +241,11 @@ def _sane_times(times: pa.Array) -> pa.Array:
     ends = pc.min_max(times).as_py()
     if ends["min"] is None or (ends["min"] >= -TIME_LIMIT_NS and ends["max"] <= TIME_LIMIT_NS):
         return times
-    sane = pc.and_(pc.greater_equal(times, -TIME_LIMIT_NS), pc.less_equal(times, TIME_LIMIT_NS))
-    return pc.if_else(sane, times, None)
+    sane = pc.and_(
+        pc.greater_equal(times, number(-TIME_LIMIT_NS)),
+        pc.less_equal(times, number(TIME_LIMIT_NS)),
+    )
+    return pc.if_else(sane, times, none())
 
 
 def _count_none(values: Sequence[Any]) -> int:

@@ -42,7 +42,7 @@ class RankClock:
         import numpy as np
 
         read: Ints = np.rint(np.asarray(true_ns) * self.rate).astype(np.int64)
-        return read + self.first_ns
+        return read + (_FIRST_NS + self.offset_ns)
 
 
 @dataclass(frozen=True)

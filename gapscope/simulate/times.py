@@ -50,17 +50,11 @@ class Times:
             *(timing.start, timing.end, timing.call_start, timing.call_end),
             *(step.opened[None], timing.host_end[None]),
         ]
-        rates = np.array([clock.rate for clock in clocks])
-        first = np.array([clock.first_ns for clock in clocks])
-        path = self._file(step.number)
         # Rank by rank, so that a rank is one read.
-        width = sum(len(times) for times in columns)
-        rows = np.lib.format.open_memmap(path, "w+", np.int64, (len(clocks), width))
-        at = 0
-        for times in columns:
-            shown = np.rint(times * rates).astype(np.int64) + first
-            rows[:, at : at + len(times)] = shown.T
-            at += len(times)
+        shape = (len(clocks), 2 * (self.ops + self.items + 1))
+        rows = np.lib.format.open_memmap(self._file(step.number), "w+", np.int64, shape)
+        for rank, clock in enumerate(clocks):
+            rows[rank] = clock.local(np.concatenate([times[:, rank] for times in columns]))
         rows.flush()
 
     def of(self, rank: int) -> list[Seen]:
