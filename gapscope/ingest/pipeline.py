@@ -477,8 +477,9 @@ def _derive_all(
 
 def _together(work: Path, ranks: list[int], most: int) -> Iterator[list[int]]:
     """Ranks to derive at once: large ones alone, small ones together, `most` at most."""
-    from gapscope.schema.derive import SMALL_RANK_BYTES, TOGETHER_BYTES, rank_bytes
+    from gapscope.schema.derive import MOST_TOGETHER, SMALL_RANK_BYTES, TOGETHER_BYTES, rank_bytes
 
+    most = min(most, MOST_TOGETHER)
     part: list[int] = []
     part_bytes = 0
     for rank in ranks:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 SMALL_RANK_BYTES = 4 << 20
 # Planning the queries takes longer than running them on a small rank: so much is derived at once.
 TOGETHER_BYTES = 8 << 20
+# DuckDB keeps a hundred files open as it writes one a rank, and begins further ones beyond.
+MOST_TOGETHER = 32
 
 # (rank, audit, view, number of failing rows)
 AuditResult = tuple[int, str, str, int]
