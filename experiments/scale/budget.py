@@ -33,7 +33,7 @@ def main(directory: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     begin = time.perf_counter()
-    audits = derive.derive_rank(directory, 0, {}, 2, "7GB", target)
+    audits = derive.derive_ranks(directory, {0: target}, {}, 2, "7GB")
     seconds = time.perf_counter() - begin
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     failed = [audit for audit in audits if audit[3]]

@@ -27,4 +27,5 @@ NoProgress = Annotated[
 ]
 
 DEFAULT_RUN = Path("gapscope.run")
+DEFAULT_TRACE = Path("gapscope.trace")
 DEFAULT_REPORT = Path("gapscope-report.html")

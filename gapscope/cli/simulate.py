@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gapscope.cli import output
-from gapscope.cli.options import DEFAULT_RUN, Force, Json, MemoryLimit, NoProgress, Quiet, Workers
+from gapscope.cli.options import (
+    DEFAULT_RUN,
+    DEFAULT_TRACE,
+    Force,
+    Json,
+    MemoryLimit,
+    NoProgress,
+    Quiet,
+    Workers,
+)
 from gapscope.errors import GapscopeError
+
+
+class Shape(str, enum.Enum):
+    """What a simulated training is written as."""
+
+    RUN = "run"
+    TRACE = "trace"
 
 
 def simulate(
@@ -18,8 +35,15 @@ def simulate(
         typer.Argument(metavar="SPEC", help="What to simulate, as TOML.", readable=False),
     ] = None,
     out: Annotated[
-        Path, typer.Option("--output", "-o", metavar="RUN", help="Where the run goes.")
-    ] = DEFAULT_RUN,
+        Path | None,
+        typer.Option("--output", "-o", metavar="RUN", help="Where the run, or the trace, goes."),
+    ] = None,
+    shape: Annotated[
+        Shape,
+        typer.Option(
+            "--as", help="A run, or what `gapscope trace` would have written, to be ingested."
+        ),
+    ] = Shape.RUN,
     example: Annotated[
         bool, typer.Option("--example", help="Print a SPEC with every key, and simulate nothing.")
     ] = False,
@@ -33,6 +57,7 @@ def simulate(
     """Simulate FSDP2 training on many ranks, with faults of known size put in.
 
     Writes a run like any other, and what each fault really cost as `simulated_truth` in it.
+    With `--as trace` the streams of the tracer instead, and the truth as Parquet beside them.
 
     Example: gapscope simulate --example > spec.toml && gapscope simulate spec.toml -o sim.run
     """
@@ -50,20 +75,27 @@ def simulate(
             "usage", "no SPEC given", "`gapscope simulate SPEC`, or `--example` to print one"
         )
     from gapscope.cli import progress
-    from gapscope.simulate import run
+    from gapscope.simulate import run, trace
 
+    out = out or (DEFAULT_RUN if shape is Shape.RUN else DEFAULT_TRACE)
     with progress.bar(quiet=quiet, no_progress=no_progress) as update:
-        result = run.write_run(
-            spec,
-            out,
-            force=force,
-            workers=workers,
-            memory_limit=memory_limit,
-            progress=update,
-        )
-    ops = sum(rows.get("gpu_op", 0) for rows in result.rows.values())
-    output.say(f"{len(result.rows)} ranks, {ops:,} device ops", quiet=quiet)
+        if shape is Shape.TRACE:
+            ranks = trace.write_trace(spec, out, force=force, workers=workers, progress=update)
+            said = f"{ranks} ranks"
+        else:
+            result = run.write_run(
+                spec,
+                out,
+                force=force,
+                workers=workers,
+                memory_limit=memory_limit,
+                progress=update,
+            )
+            ranks = len(result.rows)
+            ops = sum(rows.get("gpu_op", 0) for rows in result.rows.values())
+            said = f"{ranks} ranks, {ops:,} device ops"
+    output.say(said, quiet=quiet)
     if as_json:
-        output.document("gapscope.simulate/1", {"run": str(result.out), "ranks": len(result.rows)})
+        output.document("gapscope.simulate/1", {shape.value: str(out), "ranks": ranks})
     else:
-        output.data(str(result.out))
+        output.data(str(out))

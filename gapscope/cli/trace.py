@@ -18,12 +18,11 @@ from typing import Annotated, Any
 import typer
 
 from gapscope.cli import output
-from gapscope.cli.options import Quiet
+from gapscope.cli.options import DEFAULT_TRACE, Quiet
 from gapscope.errors import GapscopeError
 
 LIBRARY = "libgapscope_trace.so"
 LIBRARY_VARIABLE = "GAPSCOPE_TRACER"
-DEFAULT_TRACE = Path("gapscope.trace")
 # The tracer takes no more.
 _LONGEST_S = 1e9
 # What the tracer calls a process's directory; the number behind it is that of an exec.

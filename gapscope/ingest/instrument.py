@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapscope.ingest.base import MAX_RANK, TIME_LIMIT_NS, Sink
+from gapscope.ingest.literals import no, number
 from gapscope.ingest.nsys_columns import filtered, mapped
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def collective_columns(
     import pyarrow.compute as pc
 
     is_said = mapped(texts, lambda key: int(bool(_said(text_of(key)))), "int")
-    is_row = pc.fill_null(pc.equal(is_said, 1), False)
+    is_row = pc.fill_null(pc.equal(is_said, number(1)), no())
     if not is_row.true_count:
         return None
     kept = texts.filter(is_row)

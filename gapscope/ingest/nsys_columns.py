@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gapscope.ingest.base import TIME_LIMIT_NS, Sink
+from gapscope.ingest.literals import no, none, number, string
 from gapscope.ingest.nsys_meta import ID_MASK
 from gapscope.ingest.nsys_tables import Kind, TableSource, texts_of
 
@@ -68,7 +69,7 @@ class Names:
         if result.null_count:
             self.unresolved += result.null_count
             if self._unknown is not None:
-                result = pc.fill_null(result, self._sink.intern(self._unknown))
+                result = pc.fill_null(result, number(self._sink.intern(self._unknown)))
         return result
 
     def _learn(self, keys: list[int]) -> None:
@@ -115,10 +116,10 @@ class DomainNames:
 
         owners = distinct(process)
         result = None
-        domain = pc.fill_null(domain, 0)
+        domain = pc.fill_null(domain, number(0))
         for owner in owners or [-1]:
             found = mapped(domain, partial(self._name, owner))
-            here = pc.equal(process, owner)
+            here = pc.equal(process, number(owner))
             result = found if result is None else pc.if_else(here, found, result)
         return result
 
@@ -159,10 +160,11 @@ def with_sane_times(batch: pa.RecordBatch) -> pa.RecordBatch:
         if ends["min"] is None or (ends["min"] >= -TIME_LIMIT_NS and ends["max"] <= TIME_LIMIT_NS):
             continue
         sane = pc.and_(
-            pc.greater_equal(batch[name], -TIME_LIMIT_NS), pc.less_equal(batch[name], TIME_LIMIT_NS)
+            pc.greater_equal(batch[name], number(-TIME_LIMIT_NS)),
+            pc.less_equal(batch[name], number(TIME_LIMIT_NS)),
         )
         index = batch.schema.get_field_index(name)
-        times = pc.if_else(sane, batch[name], None)
+        times = pc.if_else(sane, batch[name], none())
         batch = batch.set_column(index, name, times)
     return batch
 
@@ -182,8 +184,8 @@ def without_none(array: pa.Array, none_values: tuple[int, ...] = NO_ID) -> pa.Ar
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    none = pc.is_in(array, value_set=pa.array(none_values, pa.int64()))
-    return pc.if_else(none, None, array) if none.true_count else array
+    is_none = pc.is_in(array, value_set=pa.array(none_values, pa.int64()))
+    return pc.if_else(is_none, none(), array) if is_none.true_count else array
 
 
 # What PyTorch's emit_nvtx appends to a range: autograd sequence number and number of the op.
@@ -199,13 +201,13 @@ def split_op_ids(texts: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
     import pyarrow.compute as pc
 
     found = pc.extract_regex(texts, _EMIT_NVTX)
-    matched = pc.fill_null(found.is_valid(), False)
+    matched = pc.fill_null(found.is_valid(), no())
     labels = pc.if_else(matched, pc.struct_field(found, "label"), texts)
     numbers = []
     for field in ("seq", "op"):
         digits = pc.struct_field(found, field)
-        present = pc.fill_null(pc.not_equal(digits, ""), False)
-        numbers.append(pc.if_else(present, digits, None).cast(pa.int64()))
+        present = pc.fill_null(pc.not_equal(digits, string("")), no())
+        numbers.append(pc.if_else(present, digits, none()).cast(pa.int64()))
     return labels, numbers[0], numbers[1]
 
 
@@ -213,15 +215,18 @@ def split_thread(global_tid: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Process (globalPid) and thread id of a globalTid column."""
     import pyarrow.compute as pc
 
-    return pc.bit_wise_and(global_tid, ~ID_MASK), pc.bit_wise_and(global_tid, ID_MASK)
+    return (
+        pc.bit_wise_and(global_tid, number(~ID_MASK)),
+        pc.bit_wise_and(global_tid, number(ID_MASK)),
+    )
 
 
 def enum_code(array: pa.Array) -> pa.Array:
     """A small enumeration value; CODE_NONE where it is missing or out of range."""
     import pyarrow.compute as pc
 
-    fits = pc.and_(pc.greater_equal(array, 0), pc.less(array, CODE_NONE))
-    return pc.fill_null(pc.if_else(fits, array, None), CODE_NONE)
+    fits = pc.and_(pc.greater_equal(array, number(0)), pc.less(array, number(CODE_NONE)))
+    return pc.fill_null(pc.if_else(fits, array, none()), number(CODE_NONE))
 
 
 def copy_kind(code: int) -> str | None:

@@ -340,8 +340,14 @@ def _check_steps_found(work: Path, steps: str | None) -> None:
 def _default_workers(found: list[Found]) -> int:
     if any(one.url for one in found):
         return os.cpu_count() or 1
-    size = sum(one.path.stat().st_size for one in found)
+    size = sum(_size(one.path) for one in found)
     return 1 if size < SMALL_INPUT_BYTES else os.cpu_count() or 1
+
+
+def _size(path: Path) -> int:
+    """Bytes of a capture; a directory's own size says nothing."""
+    files = path.iterdir() if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files)
 
 
 def _check_steps(steps: str | None) -> None:
@@ -459,33 +465,58 @@ def _derive_all(
     inputs = gathered.inputs()
     ranks = sorted(inputs)
     audits: list[AuditResult] = []
+    done = 0
 
-    def keep(rank: int, made: tuple[Path, list[AuditResult]], done: int) -> None:
-        directory, its_audits = made
-        for file in directory.glob("*.parquet"):
-            target = work / "derived" / file.stem / f"rank={rank}"
-            target.mkdir(parents=True)
-            link(file, target / "data.parquet")
-        audits.extend(its_audits)
+    def keep(made: list[tuple[int, Path, list[AuditResult]]]) -> None:
+        nonlocal done
+        for rank, directory, its_audits in made:
+            for file in directory.glob("*.parquet"):
+                target = work / "derived" / file.stem / f"rank={rank}"
+                target.mkdir(parents=True)
+                link(file, target / "data.parquet")
+            audits.extend(its_audits)
+        done += len(made)
         if progress is not None:
             progress("views", done, len(ranks))
 
-    threads = crew.threads(len(ranks))
-    if crew.is_alone(len(ranks)):
-        for done, rank in enumerate(ranks, 1):
-            made = derive_once(work, rank, inputs[rank], options, threads, memory_limit)
-            keep(rank, made, done)
+    parts = [
+        {rank: inputs[rank] for rank in together}
+        for together in _together(work, ranks, crew.most(len(ranks)))
+    ]
+    threads = crew.threads(len(parts))
+    if crew.is_alone(len(parts)):
+        for part in parts:
+            keep(derive_once(work, part, options, threads, memory_limit))
     else:
-        with crew.pool(len(ranks)) as pool:
+        with crew.pool(len(parts)) as pool:
             jobs = {
-                pool.submit(
-                    derive_once, work, rank, inputs[rank], options, threads, memory_limit
-                ): rank
-                for rank in ranks
+                pool.submit(derive_once, work, part, options, threads, memory_limit): part
+                for part in parts
             }
-            for done, job in enumerate(_completed(jobs), 1):
-                keep(jobs[job], job.result(), done)
+            for job in _completed(jobs):
+                keep(job.result())
     return sorted(audits)
+
+
+def _together(work: Path, ranks: list[int], most: int) -> Iterator[list[int]]:
+    """Ranks to derive at once: large ones alone, small ones together, `most` at most."""
+    from gapscope.schema.derive import MOST_TOGETHER, SMALL_RANK_BYTES, TOGETHER_BYTES, rank_bytes
+
+    most = min(most, MOST_TOGETHER)
+    part: list[int] = []
+    part_bytes = 0
+    for rank in ranks:
+        size = rank_bytes(work, rank)
+        if size >= SMALL_RANK_BYTES:
+            yield [rank]
+            continue
+        if part and (len(part) >= most or part_bytes + size > TOGETHER_BYTES):
+            yield part
+            part, part_bytes = [], 0
+        part.append(rank)
+        part_bytes += size
+    if part:
+        yield part
 
 
 def _completed(jobs: dict[Future[_T], Any]) -> Iterator[Future[_T]]:

@@ -87,16 +87,24 @@ def place(
     by_rank: dict[int, list[Placement]] = {}
     for placement in placements:
         by_rank.setdefault(placement.rank, []).append(placement)
+    empty = work / "extra" / "empty"
+    _write_empty(empty)
     for rank in sorted(by_rank):
         parts = by_rank[rank]
-        _write_extra(work / "extra" / str(rank), parts, staged)
+        extra = work / "extra" / str(rank)
+        own = _write_extra(extra, parts, staged)
         rows[rank] = {}
         for table in TABLES:
             target = work / "data" / table / f"rank={rank}"
             target.mkdir(parents=True)
+            file = target / "data.parquet"
             rows[rank][table] = _place_table(
-                table, parts, staged, work / "extra" / str(rank), target, left_out.get(table)
+                table, parts, staged, extra, file, left_out.get(table)
             )
+            if not rows[rank][table]:
+                rows[rank][table] = own[table]
+                if not file.exists():
+                    link(empty / f"{table}.parquet", file)
     shutil.rmtree(work / "extra", ignore_errors=True)
     return rows
 
@@ -105,6 +113,15 @@ def clock_references(staged: list[Staged]) -> set[str]:
     """Whose clocks the captures read: of one job, that of one rank 0."""
     processes = (process for one in staged for process in one.info.processes)
     return {one.clock_reference for one in processes if one.clock_reference is not None}
+
+
+def _write_empty(directory: Path) -> None:
+    """A file without rows of each table: one for all ranks that lack them."""
+    import pyarrow.parquet as pq
+
+    directory.mkdir(parents=True)
+    for name, table in TABLES.items():
+        pq.write_table(table.arrow_schema().empty_table(), directory / f"{name}.parquet")
 
 
 def _claim(
@@ -184,8 +201,8 @@ def _device(one: Staged, partition: Partition) -> DeviceInfo | None:
     return matching[0] if matching else None
 
 
-def _write_extra(directory: Path, parts: list[Placement], staged: list[Staged]) -> None:
-    """The `rank` row, and quality rows that only the whole ingest can know."""
+def _write_extra(directory: Path, parts: list[Placement], staged: list[Staged]) -> dict[str, int]:
+    """The `rank` row, and quality rows that only the whole ingest can know; how many by table."""
     sink = StagingSink(directory)
     first = parts[0]
     one = staged[first.source]
@@ -229,6 +246,7 @@ def _write_extra(directory: Path, parts: list[Placement], staged: list[Staged]) 
             f"the name `{one.found.path.name}` suggests a rank; confirm with `--rank-from-name`",
         )
     sink.close()
+    return sink.rows
 
 
 def _place_table(
@@ -236,27 +254,29 @@ def _place_table(
     parts: list[Placement],
     staged: list[Staged],
     extra: Path,
-    target: Path,
+    file: Path,
     left_out: str | None,
 ) -> int:
-    """Write one table of one rank and return its rows. One whole source is only linked."""
+    """Write one table of one rank and return its rows. One whole source is only linked.
+
+    Without rows of a source the file is that of `extra`, or there is none.
+    """
     import pyarrow.parquet as pq
 
     own = extra / f"{table}.parquet"
     sources = [(part, staged[part.source].directory / f"{table}.parquet") for part in parts]
-    sources = [(part, file) for part, file in sources if file.exists()]
-    file = target / "data.parquet"
-    part = parts[0]
-    is_whole = len(staged[part.source].partitions) == 1 and left_out is None
+    sources = [(part, source) for part, source in sources if source.exists()]
+    one = staged[parts[0].source]
+    is_whole = len(one.partitions) == 1 and left_out is None
     if len(sources) == 1 and not own.exists() and is_whole:
         link(sources[0][1], file)
-    elif sources:
+        return staged[sources[0][0].source].rows[table]
+    if sources:
         _combine(table, sources, own if own.exists() else None, staged, file, left_out)
-    elif own.exists():
+        return int(pq.read_metadata(file).num_rows)
+    if own.exists():
         own.rename(file)
-    else:
-        pq.write_table(TABLES[table].arrow_schema().empty_table(), file)
-    return int(pq.read_metadata(file).num_rows)
+    return 0
 
 
 def _combine(

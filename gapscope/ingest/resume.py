@@ -75,23 +75,33 @@ def stage_once(
 
 def derive_once(
     work: Path,
-    rank: int,
-    inputs: list[Any],
+    inputs: dict[int, list[Any]],
     options: dict[str, str],
     threads: int,
     memory_limit: str | None,
-) -> tuple[Path, list[AuditResult]]:
-    """`derive_rank`, unless it was done with these inputs: its Parquet's place, and audits."""
-    from gapscope.schema.derive import derive_rank
+) -> list[tuple[int, Path, list[AuditResult]]]:
+    """`derive_ranks` for those for which it was not done with these inputs.
 
-    home = work / DERIVING / f"rank={rank}"
-    key = [fingerprint(), rank, inputs, options]
-    for directory, audits in _sealed(home, key):
-        return directory, [(a, b, c, d) for a, b, c, d in audits]
-    target = _new_try(home)
-    audits = derive_rank(work, rank, options, threads, memory_limit, target)
-    _seal(target, key, audits)
-    return target, audits
+    Returns of each rank where its Parquet lies, and its audits.
+    """
+    from gapscope.schema.derive import derive_ranks
+
+    done: list[tuple[int, Path, list[AuditResult]]] = []
+    targets: dict[int, Path] = {}
+    for rank, own in inputs.items():
+        home = work / DERIVING / f"rank={rank}"
+        earlier = next(_sealed(home, [fingerprint(), rank, own, options]), None)
+        if earlier is None:
+            targets[rank] = _new_try(home)
+        else:
+            directory, audits = earlier
+            done.append((rank, directory, [(a, b, c, d) for a, b, c, d in audits]))
+    results = derive_ranks(work, targets, options, threads, memory_limit)
+    for rank, target in targets.items():
+        audits = [one for one in results if one[0] == rank]
+        _seal(target, [fingerprint(), rank, inputs[rank], options], audits)
+        done.append((rank, target, audits))
+    return done
 
 
 def finished(work: Path) -> set[Path]:

@@ -109,18 +109,31 @@ def _check_identity(info: SourceInfo, sink: StagingSink) -> None:
 
 def _partitions(directory: Path) -> list[Partition]:
     """(process, device) pairs with device ops, most ops first; one empty pair without any."""
-    import duckdb
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
 
     file = directory / "gpu_op.parquet"
     if not file.exists():
         return [Partition(None, None, 0, None, None)]
-    with duckdb.connect() as con:
-        rows = con.execute(
-            "SELECT process_id, device, count(*), min(start_ns), max(end_ns) FROM read_parquet(?) "
-            "GROUP BY ALL ORDER BY count(*) DESC, process_id, device",
-            [str(file)],
-        ).fetchall()
-    return [Partition(*row) for row in rows]
+    keys = ["process_id", "device"]
+    figures = [("start_ns", "count", pc.CountOptions("all"))]
+    figures += [("start_ns", "min", None), ("end_ns", "max", None)]
+    groups = [
+        pa.table(batch).group_by(keys).aggregate(figures)
+        for batch in pq.ParquetFile(file).iter_batches(columns=[*keys, "start_ns", "end_ns"])
+    ]
+    merged = [("start_ns_count", "sum"), ("start_ns_min", "min"), ("end_ns_max", "max")]
+    found = pa.concat_tables(groups).group_by(keys).aggregate(merged)
+    names = [*keys, *("_".join(one) for one in merged)]
+    rows = [tuple(row[name] for name in names) for row in found.to_pylist()]
+    return sorted((Partition(*row) for row in rows), key=_most_first)
+
+
+def _most_first(one: Partition) -> tuple[int, int, int]:
+    # What has no number comes last.
+    process, device = (2**63 if n is None else n for n in (one.process_id, one.device))
+    return -one.op_count, process, device
 
 
 @contextmanager

@@ -210,6 +210,13 @@ def _quality(meta: dict[str, Any], streams: Streams, rows: TracerRows, sink: Sin
             "`--graphs node` for their kernels",
             "kernels, classes and edges inside graphs",
         )
+    if meta.get("simulated") is True:
+        sink.quality(
+            "simulated",
+            "info",
+            "`gapscope simulate` made this trace; its truth lies beside it",
+            "anything about a real machine",
+        )
     if meta.get("mps_enabled") is True:
         sink.quality("mps", "info", "the device was shared through MPS")
     sink.quality(

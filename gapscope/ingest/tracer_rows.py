@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapscope.ingest.base import Sink
 from gapscope.ingest.instrument import DOMAIN, collective_columns
+from gapscope.ingest.literals import none, number, string
 from gapscope.ingest.nsys_columns import (
     CODE_NONE,
     NO_ID,
@@ -65,9 +66,9 @@ class Names:
             return found
         import pyarrow.compute as pc
 
-        missing = pc.and_(pc.is_null(found), pc.not_equal(references, 0))
+        missing = pc.and_(pc.is_null(found), pc.not_equal(references, number(0)))
         self.unresolved += count_true(missing)
-        return found if unknown is None else pc.fill_null(found, self._sink.intern(unknown))
+        return found if unknown is None else pc.fill_null(found, number(self._sink.intern(unknown)))
 
     def _id(self, reference: int) -> int | None:
         text = self.texts.get(reference)
@@ -162,7 +163,7 @@ class TracerRows:
 
         kind = enum_code(_wide(batch["copy_kind"]))
         src, dst = (_memory(batch[name]) for name in ("src_kind", "dst_kind"))
-        combined = pc.add(pc.multiply(kind, 256), pc.add(pc.multiply(src, 16), dst))
+        combined = pc.add(pc.multiply(kind, number(256)), pc.add(pc.multiply(src, number(16)), dst))
         self._device_ops(
             "memcpy",
             batch,
@@ -198,7 +199,8 @@ class TracerRows:
         import pyarrow.compute as pc
 
         # Zero: events are not timed on the device.
-        stamp = pc.if_else(pc.equal(batch["device_ns"], 0), None, batch["device_ns"])
+        stamp = batch["device_ns"]
+        stamp = pc.if_else(pc.equal(stamp, number(0)), none(), stamp)
         self.timed_events += len(stamp) - stamp.null_count
         columns = {**self._sync_place(batch), "record_ns": stamp}
         self.records_with_id += len(stamp) - columns["event_sync_id"].null_count
@@ -210,7 +212,7 @@ class TracerRows:
         shared = {**self._sync_place(batch), **_times(batch)}
         kind = _wide(batch["type"])
         named = pc.or_(pc.is_valid(shared["event_id"]), pc.is_valid(shared["event_sync_id"]))
-        waits = pc.and_(pc.equal(kind, SYNC_STREAM_WAIT), named)
+        waits = pc.and_(pc.equal(kind, number(SYNC_STREAM_WAIT)), named)
         wait_rows = filtered(shared, waits)
         sync_ids = wait_rows["event_sync_id"]
         self.waits_with_id += len(sync_ids) - sync_ids.null_count
@@ -231,7 +233,7 @@ class TracerRows:
         where = {
             "tid": self._tid(batch),
             "start_ns": batch["start_ns"],
-            "end_ns": pc.if_else(pc.equal(end, -1), None, end),
+            "end_ns": pc.if_else(pc.equal(end, number(-1)), none(), end),
         }
         sequence = without_none(batch["sequence"])
         self._put(
@@ -245,7 +247,7 @@ class TracerRows:
                 "sequence_number": sequence,
             },
         )
-        ours = pc.if_else(pc.equal(domain, DOMAIN), texts, None)
+        ours = pc.if_else(pc.equal(domain, string(DOMAIN)), texts, none())
         said = collective_columns(ours, self.names.texts.get, where | {"seq": sequence})
         if said is not None:
             self._sink.write("collective", said)
@@ -259,7 +261,7 @@ class TracerRows:
         )
         is_cuda = mapped(kind, lambda k: int("(CUDA)" in OVERHEADS.get(k, "")), "int")
         length = pc.subtract(batch["end_ns"], batch["start_ns"])
-        self.tool_overhead_ns += pc.sum(length.filter(pc.equal(is_cuda, 0))).as_py() or 0
+        self.tool_overhead_ns += pc.sum(length.filter(pc.equal(is_cuda, number(0)))).as_py() or 0
         self._put("overhead", {"tid": self._tid(batch), "name_id": name, **_times(batch)})
 
     def _cuda_streams(self) -> None:
@@ -285,7 +287,7 @@ class TracerRows:
         import pyarrow.compute as pc
 
         device = _wide(batch["device"])
-        device = pc.if_else(pc.equal(device, NO_DEVICE), None, device)
+        device = pc.if_else(pc.equal(device, number(NO_DEVICE)), none(), device)
         self.devices.update(distinct(device))
         self.written[kind] += batch.num_rows
         self._put(
@@ -330,7 +332,7 @@ def _wide(array: pa.Array) -> pa.Array:
     import pyarrow.compute as pc
 
     if array.type == pa.uint64():
-        array = pc.if_else(pc.less(array, pa.scalar(1 << 63, pa.uint64())), array, None)
+        array = pc.if_else(pc.less(array, pa.scalar(1 << 63, pa.uint64())), array, none())
     return array.cast(pa.int64())
 
 
@@ -351,15 +353,17 @@ def _memory(kinds: pa.Array) -> pa.Array:
     """CUPTI's memory kinds count from 1, 0 is unknown."""
     import pyarrow.compute as pc
 
-    code = pc.subtract(_wide(kinds), 1)
-    return pc.if_else(pc.less(code, 0), CODE_NONE, enum_code(code))
+    code = pc.subtract(_wide(kinds), number(1))
+    return pc.if_else(pc.less(code, number(0)), number(CODE_NONE), enum_code(code))
 
 
 def _within(indices: pa.Array, count: int) -> pa.Array:
     """Indices into a table of `count` rows; others are NULL."""
     import pyarrow.compute as pc
 
-    return pc.if_else(pc.less(indices, count), indices, None) if count else _nulls(indices)
+    if not count:
+        return _nulls(indices)
+    return pc.if_else(pc.less(indices, number(count)), indices, none())
 
 
 def _nulls(indices: pa.Array) -> pa.Array:

@@ -18,6 +18,9 @@ FORMAT_START = b'{"format": "gapscope-trace/'
 # Streams whose rows are device activities: a process without any of them never used the device.
 DEVICE_STREAMS = ("kernel", "memcpy", "memset", "graph")
 
+# About what the tracer writes at once where there is much to write.
+_ROWS_AT_ONCE = 32_768
+
 
 def looks_like_trace(path: Path) -> bool:
     """Whether a directory is one traced process; reads a few bytes."""
@@ -53,7 +56,22 @@ class Streams:
         return _stream_file(self._path, table) is not None
 
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
-        """The whole batches of a table; none when the process wrote none."""
+        """The rows of a table, up to where it is whole; none when the process wrote none.
+
+        The tracer writes every second. Small batches come together: each costs the same, however
+        few rows it has.
+        """
+        kept: list[pa.RecordBatch] = []
+        for batch in self._written(table):
+            kept.append(batch)
+            if sum(one.num_rows for one in kept) >= _ROWS_AT_ONCE:
+                yield _together(kept)
+                kept = []
+        if kept:
+            yield _together(kept)
+
+    def _written(self, table: str) -> Iterator[pa.RecordBatch]:
+        """The batches as they were written."""
         import pyarrow as pa
 
         file = _stream_file(self._path, table)
@@ -89,6 +107,15 @@ class Streams:
     def table(self, name: str) -> list[dict[str, Any]]:
         """All rows of a small table."""
         return [row for batch in self.batches(name) for row in batch.to_pylist()]
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    if len(batches) == 1:
+        return batches[0]
+    (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole
 
 
 def _stream_file(path: Path, table: str) -> Path | None:

@@ -15,6 +15,8 @@ from typing import NoReturn
 
 # How long a worker may take to clean up after itself once it is told to stop.
 _GRACE_S = 3.0
+# What a worker of a cluster is given at once: it may be one of hundreds, and may be lost.
+_PIECES_OF_A_TASK = 4
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,12 @@ class Crew:
         if self.cluster is not None:
             return 1
         return max(1, (os.cpu_count() or 1) // min(self.workers, jobs))
+
+    def most(self, pieces: int) -> int:
+        """How many pieces a job may have, so that there is work for everybody."""
+        if self.cluster is not None:
+            return _PIECES_OF_A_TASK
+        return -(-pieces // min(self.workers, pieces))
 
     def pool(self, jobs: int) -> AbstractContextManager[Executor]:
         """Where to submit that many jobs."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapscope.ingest.base import TIME_LIMIT_NS
+from gapscope.ingest.literals import none, number
 from gapscope.schema.tables import TABLES
 
 if TYPE_CHECKING:
@@ -248,8 +249,10 @@ def _sane(values: pa.Array, limit: int) -> pa.Array:
     ends = pc.min_max(values).as_py()
     if ends["min"] is None or (ends["min"] >= -limit and ends["max"] <= limit):
         return values
-    is_sane = pc.and_(pc.greater_equal(values, -limit), pc.less_equal(values, limit))
-    return pc.if_else(is_sane, values, None)
+    is_sane = pc.and_(
+        pc.greater_equal(values, number(-limit)), pc.less_equal(values, number(limit))
+    )
+    return pc.if_else(is_sane, values, none())
 
 
 def _count_none(values: Sequence[Any]) -> int:

@@ -41,7 +41,7 @@ class Collectives:
         key = (kind, name, dtype, sizes)
         text = self._texts.get(key)
         if text is None:
-            text = self._texts[key] = _text(kind, self._groups[name], dtype, sizes)
+            text = self._texts[key] = range_text(kind, self._groups[name], dtype, sizes)
         opened: int | None = self._voice.start(text, number)
         return opened
 
@@ -106,7 +106,8 @@ def ranks_text(ranks: Sequence[int]) -> str:
     return hashlib.blake2b(str(list(ranks)).encode(), digest_size=8).hexdigest()
 
 
-def _text(kind: str, group: dict[str, Any], dtype: Any, sizes: tuple[int | None, ...]) -> str:
+def range_text(kind: str, group: dict[str, Any], dtype: Any, sizes: tuple[int | None, ...]) -> str:
+    """What the range of a collective says."""
     said = {
         "type": kind,
         "group": group["name"],

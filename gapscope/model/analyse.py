@@ -79,9 +79,13 @@ CLASSES = ("R1", "R2", "R3", "H1", "H2", "floor", "unresolved", "carried")
 
 @dataclass
 class Results:
-    """Rows by result table, in the order of the table's columns."""
+    """Rows by result table, in the order of the table's columns.
+
+    What has a row for every node comes as whole columns.
+    """
 
     rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    columns: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     # Steps that findings on "the run" are about, where they are not about all of its steps.
     only_steps: tuple[int, ...] = ()
 
@@ -146,7 +150,7 @@ def analyse(con: duckdb.DuckDBPyConnection) -> None:
         if len(loaded.batches) > 1:
             results.only_steps = tuple(batch.steps)
         _Analysis(con, batch, results, clock).run()
-    store(con, results.rows)
+    store(con, results.rows, results.columns)
 
 
 def _contested_steps(con: duckdb.DuckDBPyConnection) -> Check | None:
@@ -339,15 +343,40 @@ class _Analysis:
                         found.t_lb, plus_one, free_engine, free_link, shortest, engine, link
                     ))),
                 )  # fmt: skip
-                self.results.add(
-                    "bound_node",
-                    *(
-                        (rank, batch.steps[s], n, node.name, int(found.start[n, s, r]),
-                         int(found.end[n, s, r]), int(slack[n, s, r]),
-                         *place.get((r, n), (None, None)))
-                        for n, node in enumerate(program)
-                    ),
-                )  # fmt: skip
+            self.results.columns.setdefault("bound_node", []).append(
+                self._nodes(found, slack, place, s)
+            )
+
+    def _nodes(
+        self,
+        found: bound.Schedule,
+        slack: Int,
+        place: dict[tuple[int, int], tuple[int, str | None]],
+        s: int,
+    ) -> dict[str, Any]:
+        """The schedule of a step: rank by rank, node by node."""
+        import numpy as np
+        import pyarrow as pa
+
+        ranks, nodes = len(self.batch.ranks), len(self.batch.program)
+        # Where in the chain; most nodes are not in it.
+        position: list[int | None] = [None] * (ranks * nodes)
+        rule: list[str | None] = [None] * (ranks * nodes)
+        for (r, n), (i, its_rule) in place.items():
+            position[r * nodes + n], rule[r * nodes + n] = i, its_rule
+        names = pa.array([node.name for node in self.batch.program])
+        number = np.tile(np.arange(nodes), ranks)
+        return {
+            "rank": np.repeat(self.batch.ranks, nodes),
+            "step_id": np.full(ranks * nodes, self.batch.steps[s]),
+            "node_id": number,
+            "node": names.take(pa.array(number)),
+            "start_ns": found.start[:, s].T.ravel(),
+            "end_ns": found.end[:, s].T.ravel(),
+            "slack_ns": slack[:, s].T.ravel(),
+            "chain_position": position,
+            "chain_rule": rule,
+        }
 
     def _explain(self, found: bound.Schedule, usable: Sequence[int]) -> None:
         batch = self.batch

@@ -49,11 +49,18 @@ SELECT u.rank, u.step_id, u.op_id, u.node_id, o.stream,
     o.issued_ns + c.offset_ns AS issued_ns,
     o.kind = 'memcpy' AS is_copy, o.time_class IN ('compute', 'graph') AS is_compute,
     o.time_class = 'communication' AS is_collective, coalesce(o.name_id, 0) AS name_id
-FROM v1.op_unit AS u
+FROM (FROM v1.op_unit WHERE rank BETWEEN $1 AND $2) AS u
 INNER JOIN v1.device_op AS o ON u.rank = o.rank AND u.op_id = o.op_id
 INNER JOIN v1.step_clock AS c ON u.rank = c.rank AND u.step_id = c.step_id
 WHERE c.offset_ns IS NOT NULL
 ORDER BY u.step_id, u.rank, u.issue_rank
+"""
+
+_COUNTS = """
+SELECT u.step_id, count(*) AS ops
+FROM v1.op_unit AS u
+WHERE u.step_id IS NOT NULL
+GROUP BY u.step_id
 """
 
 _COLLECTIVES = """
@@ -70,11 +77,16 @@ ORDER BY u.step_id, u.rank, u.node_id
 # Explaining takes 0.05 to 0.1 ms an op: above this many, some ranks stand for all.
 MOST_WALKED_OPS = 1_000_000
 LEAST_EXPLAINED = 8
+# Ranks are read this many at a time, and kept in fewer bytes than they are read in.
+_RANKS_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
 class Ops:
-    """Device ops of one rank and step in host issue order, one array entry an op, aligned ns."""
+    """Device ops of one rank and step in host issue order, one array entry an op, aligned ns.
+
+    Of a rank that is not explained `name_id` is empty.
+    """
 
     op_id: Int
     node: Int
@@ -88,7 +100,7 @@ class Ops:
     name_id: Int
 
     def __len__(self) -> int:
-        return len(self.op_id)
+        return len(self.node)
 
 
 @dataclass(frozen=True)
@@ -177,16 +189,17 @@ def load(con: duckdb.DuckDBPyConnection) -> Loaded:
         else:
             pattern = str(sorted(joins.get(step, {}).items()))
             members.setdefault((programs[step, ranks[0]], pattern), []).append(step)
-    ops = _ops(con)
+    counts = _arrays(con, _COUNTS)
+    ops_of_step = dict(zip(counts["step_id"].tolist(), counts["ops"].tolist(), strict=True))
     batches = [
-        _batch(program, member, ranks, window, nodes, ops, joins)
+        _batch(con, program, member, ranks, window, nodes, ops_of_step, joins)
         for (program, _), member in members.items()
     ]
     return Loaded(batches, left_out)
 
 
-def _arrays(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
-    return con.sql(sql).fetchnumpy()
+def _arrays(con: duckdb.DuckDBPyConnection, sql: str, *values: int) -> dict[str, Any]:
+    return con.execute(sql, list(values)).fetchnumpy()
 
 
 def _numbers(steps: dict[str, Any]) -> dict[tuple[int, int], int]:
@@ -244,20 +257,35 @@ def _by_appearance(stream: Int) -> Int:
     return numbered
 
 
-def _ops(con: duckdb.DuckDBPyConnection) -> dict[tuple[int, int], Ops]:
+def _ops(
+    con: duckdb.DuckDBPyConnection, steps: list[int], ranks: list[int], explained: tuple[int, ...]
+) -> dict[tuple[int, int], Ops]:
+    """(position of the step, position of the rank) -> its ops."""
     import numpy as np
 
-    arrays = _arrays(con, _OPS)
-    return {
-        (step, rank): Ops(
-            arrays["op_id"][rows], arrays["node_id"][rows], _by_appearance(arrays["stream"][rows]),
-            arrays["start_ns"][rows], arrays["end_ns"][rows],
-            np.minimum(arrays["issued_ns"][rows], arrays["start_ns"][rows]),
-            arrays["is_copy"][rows], arrays["is_compute"][rows], arrays["is_collective"][rows],
-            arrays["name_id"][rows],
-        )
-        for step, rank, rows in _spans(arrays)
-    }  # fmt: skip
+    row_of = {step: position for position, step in enumerate(steps)}
+    column_of = {rank: position for position, rank in enumerate(ranks)}
+    is_whole = set(explained)
+    none: Any = np.empty(0, np.int64)
+    found = {}
+    for first in range(0, len(ranks), _RANKS_AT_ONCE):
+        some = ranks[first : first + _RANKS_AT_ONCE]
+        arrays = _arrays(con, _OPS, some[0], some[-1])
+        issued = np.minimum(arrays["issued_ns"], arrays["start_ns"])
+        for step, rank, rows in _spans(arrays):
+            if step not in row_of:
+                continue
+            column = column_of[rank]
+            names = arrays["name_id"][rows].copy() if column in is_whole else none
+            # Copies: a slice would keep the columns of all these ranks alive.
+            found[row_of[step], column] = Ops(
+                arrays["op_id"][rows].copy(), arrays["node_id"][rows].astype(np.int32),
+                _by_appearance(arrays["stream"][rows]).astype(np.int32),
+                arrays["start_ns"][rows].copy(), arrays["end_ns"][rows].copy(),
+                issued[rows].copy(), arrays["is_copy"][rows].copy(),
+                arrays["is_compute"][rows].copy(), arrays["is_collective"][rows].copy(), names,
+            )  # fmt: skip
+    return found
 
 
 def _joins(
@@ -292,12 +320,13 @@ def _joins(
 
 
 def _batch(
+    con: duckdb.DuckDBPyConnection,
     program: tuple[Node, ...],
     steps: list[int],
     ranks: list[int],
     window: dict[tuple[int, int], tuple[int, int, bool]],
     nodes: dict[str, Any],
-    ops: dict[tuple[int, int], Ops],
+    ops_of_step: dict[int, int],
     joins: dict[int, dict[int, tuple[list[list[int]], bool]]],
 ) -> Batch:
     import numpy as np
@@ -317,7 +346,8 @@ def _batch(
     # Steps of one batch have one pattern of joins.
     of_step = joins.get(steps[0], {})
     joined = {node: groups for node, (groups, _) in of_step.items()}
-    here = {(s, r): ops[step, rank] for s, step in enumerate(steps) for r, rank in enumerate(ranks)}
+    op_count = sum(ops_of_step[step] for step in steps)
+    explained = representatives(len(ranks), op_count, joined, grid("start_ns"))
     return Batch(
         ranks=ranks,
         steps=steps,
@@ -336,10 +366,8 @@ def _batch(
             for node, (_, is_matched) in joins.get(step, {}).items()
             if not is_matched
         },
-        ops=here,
-        explained=representatives(
-            len(ranks), sum(map(len, here.values())), joined, grid("start_ns")
-        ),
+        ops=_ops(con, steps, ranks, explained),
+        explained=explained,
     )
 
 

@@ -13,18 +13,26 @@ if TYPE_CHECKING:
 # What the launching thread did while nothing was issued: the kind of call that took most of it.
 _LAUNCH_CAUSE = """
 CREATE TEMP TABLE launch_cause AS
-WITH node_thread AS (
-    SELECT DISTINCT u.rank, u.step_id, u.node_id, o.launch_tid AS tid
-    FROM v1.op_unit AS u INNER JOIN v1.device_op AS o ON u.rank = o.rank AND u.op_id = o.op_id
-),
-piece AS (
-    SELECT DISTINCT p.cause_rank AS rank, p.cause_start_ns, p.cause_end_ns, t.tid
+WITH late AS MATERIALIZED (
+    SELECT p.cause_rank AS rank, p.cause_start_ns, p.cause_end_ns, w.step_id, w.node_id
     FROM v1.gap_piece AS p
     INNER JOIN v1.op_unit AS w ON p.rank = w.rank AND p.op_id = w.op_id
+    WHERE p.gap_class = 'R1'
+),
+-- Of a thousand ranks a few hold the causes.
+node_thread AS (
+    SELECT DISTINCT u.rank, u.step_id, u.node_id, o.launch_tid AS tid
+    FROM (SELECT DISTINCT rank, step_id, node_id FROM late) AS l
+    INNER JOIN v1.op_unit AS u
+        ON l.rank = u.rank AND l.step_id = u.step_id AND l.node_id = u.node_id
+    INNER JOIN v1.device_op AS o ON u.rank = o.rank AND u.op_id = o.op_id
+),
+piece AS (
+    SELECT DISTINCT l.rank, l.cause_start_ns, l.cause_end_ns, t.tid
+    FROM late AS l
     -- The same node on the rank where the cause lies was launched late there.
     INNER JOIN node_thread AS t
-        ON p.cause_rank = t.rank AND w.step_id = t.step_id AND w.node_id = t.node_id
-    WHERE p.gap_class = 'R1'
+        ON l.rank = t.rank AND l.step_id = t.step_id AND l.node_id = t.node_id
 ),
 named AS (
     SELECT
@@ -103,24 +111,26 @@ WHERE gap_class = 'R1' AND cause_rank = c.rank
 """
 
 
-def store(con: duckdb.DuckDBPyConnection, rows: dict[str, list[tuple[Any, ...]]]) -> None:
-    """Replace the result tables by these rows, in one transaction."""
+def store(
+    con: duckdb.DuckDBPyConnection,
+    rows: dict[str, list[tuple[Any, ...]]],
+    columns: dict[str, list[dict[str, Any]]],
+) -> None:
+    """Replace the result tables by these rows and columns, in one transaction."""
     import pyarrow as pa
 
     con.execute("BEGIN")
     for name, table in MODEL_TABLES.items():
         con.execute(f'DELETE FROM v1."{name}"')
-        if not rows.get(name):
-            continue
         schema = table.arrow_schema()
-        columns = zip(*rows[name], strict=True)
-        arrow_rows = pa.table(
-            [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)],
-            schema=schema,
-        )
-        con.register("arrow_rows", arrow_rows)
-        con.execute(f'INSERT INTO v1."{name}" SELECT * FROM arrow_rows')
-        con.unregister("arrow_rows")
+        parts = list(columns.get(name, []))
+        if rows.get(name):
+            parts.append(dict(zip(schema.names, zip(*rows[name], strict=True), strict=True)))
+        for part in parts:
+            arrays = [pa.array(part[field.name], field.type) for field in schema]
+            con.register("arrow_rows", pa.table(arrays, schema=schema))
+            con.execute(f'INSERT INTO v1."{name}" SELECT * FROM arrow_rows')
+            con.unregister("arrow_rows")
     con.execute(_LAUNCH_CAUSE)
     con.execute(_SET_LAUNCH_CAUSE)
     con.execute("DROP TABLE launch_cause")

@@ -47,7 +47,7 @@ SORTED_ASOF = "SET asof_loop_join_threshold = 0"
 
 # Characters that DuckDB's globs take for patterns, and how one stands for itself.
 _PATTERN, _LITERAL = "([*?[])", r"[\1]"
-_RANK_OF_FILE = "regexp_extract(filename, '[/\\\\]rank=(-?[0-9]+)[/\\\\][^/\\\\]*$', 1)::BIGINT"
+RANK_OF_FILE = "regexp_extract(filename, '[/\\\\]rank=(-?[0-9]+)[/\\\\][^/\\\\]*$', 1)::BIGINT"
 
 # (check_name, status, detail, forbids)
 IngestNote = tuple[str, str, str, str | None]
@@ -270,12 +270,12 @@ def _describe(con: duckdb.DuckDBPyConnection, table: Table, kind: str) -> None:
 
 def _table_query(table: Table, location: Path) -> str:
     source = _parquet("data", table.name, location)
-    return f"SELECT {_RANK_OF_FILE} AS rank, {columns(table)} FROM {source}"
+    return f"SELECT {RANK_OF_FILE} AS rank, {columns(table)} FROM {source}"
 
 
 def _install_derived(con: duckdb.DuckDBPyConnection, view: View, location: Path) -> None:
     names = ", ".join(
-        f'{_RANK_OF_FILE} AS "rank"' if column.name == "rank" else f'"{column.name}"'
+        f'{RANK_OF_FILE} AS "rank"' if column.name == "rank" else f'"{column.name}"'
         for column in view.columns
     )
     install(con, view, f"SELECT {names} FROM {_parquet('derived', view.short_name, location)}")

@@ -35,6 +35,11 @@ class RankClock:
         """Local ns in one true ns."""
         return 1.0 + self.drift_ppb * 1e-9
 
+    @property
+    def first_ns(self) -> int:
+        """Local ns at true time 0."""
+        return _FIRST_NS + self.offset_ns
+
     def local(self, true_ns: Floats | float) -> Ints:
         """Times on the rank's clock."""
         import numpy as np
@@ -46,6 +51,15 @@ class RankClock:
             ahead = self.jump_ns + np.rint(after * self.bend_ppb * 1e-9).astype(np.int64)
             read = read + np.where(after >= 0, ahead, 0)
         return read + (_FIRST_NS + self.offset_ns)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a rank learned of the clock of rank 0, by its own clock: `offset_ns` leads there."""
+
+    at_ns: int
+    offset_ns: int
+    uncertainty_ns: int
 
 
 def clocks(spec: Spec) -> list[RankClock]:
@@ -69,4 +83,28 @@ def clocks(spec: Spec) -> list[RankClock]:
             bend_ppb=said.bend_ppb,
             jump_at_ns=said.jump_at_ms * 1e6,
         )
+    return found
+
+
+def readings(spec: Spec, own: list[RankClock], true_ns: tuple[float, float]) -> list[list[Reading]]:
+    """What each rank read of the clock of rank 0 at these times; nothing without an exchange.
+
+    Rank 0 reads its own. The way there and the way back take different shares of a round trip, so
+    that a reading is off by up to half of it.
+    """
+    import numpy as np
+
+    if not spec.clock.exchange_us:
+        return [[] for _ in own]
+    round_trip_ns = 1_000 * spec.clock.exchange_us
+    random = np.random.default_rng([spec.seed, spec.steps, 2])
+    errors = np.rint((random.random((spec.ranks, len(true_ns))) - 0.5) * round_trip_ns)
+    found = [[Reading(0, 0, 0)]]
+    for rank, clock in enumerate(own[1:], 1):
+        its = []
+        for true, error in zip(true_ns, errors[rank], strict=True):
+            at = int(clock.local(true))
+            offset = int(own[0].local(true)) - at + int(error)
+            its.append(Reading(at, offset, int(np.ceil(round_trip_ns / 2))))
+        found.append(its)
     return found

@@ -35,13 +35,30 @@ class Beside:
         begin = start[self.compute]
         at = begin.copy()
         left = alone[self.compute]
-        for number in self.collective:
-            lone = np.minimum(np.maximum(start[number] - at, 0), left)
-            at += lone
-            left = left - lone
-            beside = np.minimum(np.maximum(end[number] - at, 0) / self.factor, left)
-            at += beside * self.factor
-            left -= beside
+        for number, first, stop in self._met(begin, left, start, end):
+            its = slice(first, stop)
+            lone = np.minimum(np.maximum(start[number] - at[its], 0), left[its])
+            at[its] += lone
+            left[its] -= lone
+            beside = np.minimum(np.maximum(end[number] - at[its], 0) / self.factor, left[its])
+            at[its] += beside * self.factor
+            left[its] -= beside
         length: Floats = alone.copy()
         length[self.compute] = np.rint(at + left - begin)
         return length
+
+    def _met(
+        self, begin: Floats, alone: Floats, start: Floats, end: Floats
+    ) -> list[tuple[int, int, int]]:
+        """Each collective, and the compute ops that it may run beside on any rank."""
+        import numpy as np
+
+        # Ops are in order of time: those before `first` have ended by then, however slow they were.
+        latest = np.maximum.accumulate(begin + alone * self.factor, axis=0)
+        first = np.full(len(self.collective), len(begin))
+        stop = np.zeros(len(self.collective), np.int64)
+        for rank in range(begin.shape[1]):
+            starts, ends = start[self.collective, rank], end[self.collective, rank]
+            first = np.minimum(first, np.searchsorted(latest[:, rank], starts, "right"))
+            stop = np.maximum(stop, np.searchsorted(begin[:, rank], ends, "left"))
+        return list(zip(self.collective.tolist(), first.tolist(), stop.tolist(), strict=True))

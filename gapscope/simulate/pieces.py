@@ -46,13 +46,14 @@ class Walk:
 
     def step(self, timing: Timing, rank: int, window_start: float) -> list[Piece]:
         """All pieces of one step of one rank, in order of time."""
+        import numpy as np
+
         found: list[Piece] = []
-        reached = window_start
-        for op in self.compute:
-            start = float(timing.start[op, rank])
-            if start - reached > SHORTEST_NS:
-                found += sorted(self._gap(timing, rank, reached, op), key=lambda one: one.start)
-            reached = float(timing.end[op, rank])
+        # Compute ops follow each other on one stream.
+        reached = np.append(window_start, timing.end[self.compute[:-1], rank])
+        for number in np.flatnonzero(timing.start[self.compute, rank] - reached > SHORTEST_NS):
+            gap = self._gap(timing, rank, float(reached[number]), self.compute[number])
+            found += sorted(gap, key=lambda one: one.start)
         return found
 
     def _gap(self, timing: Timing, rank: int, begin: float, op: int) -> list[Piece]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapscope.ingest.writer import StagingSink
-from gapscope.simulate.clock import RankClock
-from gapscope.simulate.engine import Timing
+from gapscope.simulate.clock import RankClock, Reading
+from gapscope.simulate.order import Placement
 from gapscope.simulate.program import (
     AUTOGRAD,
     BEGIN,
@@ -21,8 +21,11 @@ from gapscope.simulate.program import (
     WAIT,
     Item,
     Op,
+    Program,
 )
-from gapscope.simulate.truth import Training
+from gapscope.simulate.spec import Spec
+from gapscope.simulate.times import Seen
+from gapscope.simulate.truth import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +39,8 @@ if TYPE_CHECKING:
 GROUP, GROUP_DESC = "0", "default_pg"
 CONTEXT = 1
 # Handles of events are reused; only the sync id tells two records apart.
-_EVENT_HANDLES = 64
+EVENT_HANDLES = 64
+AUTOGRAD_TID = 100_000
 # Sources list no more ranks of a group than this.
 _LISTED_RANKS = 30
 _CALLS = {
@@ -49,38 +53,36 @@ _CALLS = {
 class Rows:
     """Writes ranks of one training; what is equal on all of them is worked out once."""
 
-    def __init__(self, training: Training, ranks: int) -> None:
+    def __init__(self, common: Setting, ranks: int) -> None:
         import numpy as np
 
-        self.training = training
+        self.program, self.placement = common.program, common.placement
         self.ranks = ranks
-        items, self.ops = training.program.items, training.program.ops
+        items, self.ops = self.program.items, self.program.ops
         self.items = items
         self.api = [n for n, item in enumerate(items) if item.what not in (BEGIN, END)]
         self.ordinal = {item: number for number, item in enumerate(self.api)}
         self.launch = np.array([n for n, item in enumerate(items) if item.what == LAUNCH])
         self.collective = [n for n, op in enumerate(self.ops) if op.collective is not None]
-        self.pairs = _pairs(items)
+        self.pairs = pairs(items)
 
-    def write(self, rank: int, directory: Path, clock: RankClock) -> dict[str, int]:
+    def write(
+        self, rank: int, directory: Path, seen: list[Seen], clock: RankClock, told: list[Reading]
+    ) -> dict[str, int]:
         """Stage all tables of a rank; returns rows by table."""
         sink = StagingSink(directory)
-        self.process_id = 1_000 + rank
-        steps = self.training.steps
-        self.seen = [
-            _Seen(timing, rank, clock, self.training.opened[number][rank])
-            for number, timing in enumerate(steps)
-        ]
+        self.process_id = process_id(rank)
+        self.seen = seen
         self._ops(sink)
         self._calls(sink)
         self._events(sink)
         self._ranges(sink)
         self._collectives(sink)
-        self._identity(sink, clock)
+        self._identity(sink, clock, told)
         sink.close()
         return sink.rows
 
-    def _each(self, of: Callable[[int, _Seen], Ints]) -> Ints:
+    def _each(self, of: Callable[[int, Seen], Ints]) -> Ints:
         import numpy as np
 
         return np.concatenate([of(number, seen) for number, seen in enumerate(self.seen)])
@@ -95,9 +97,7 @@ class Rows:
         return np.concatenate([own + n * len(self.api) for n in range(len(self.seen))])
 
     def _stream(self, role: int) -> int:
-        if role == ORDER:
-            return ORDER_STREAM_ID
-        return STREAM_IDS[self.training.placement.streams[role]]
+        return stream_id(self.placement, role)
 
     def _ops(self, sink: StagingSink) -> None:
         ops = self.ops
@@ -136,10 +136,7 @@ class Rows:
                 "process_id": [self.process_id] * count,
                 "tid": self._tiled([self._tid(item) for item in items]),
                 "domain": self._tiled(
-                    [
-                        "driver" if name.startswith("cu") and name[2].isupper() else "runtime"
-                        for name in names
-                    ]
+                    ["driver" if is_driver(name) else "runtime" for name in names]
                 ),
                 "name_id": self._tiled([sink.intern(name) for name in names]),
                 "start_ns": self._each(lambda _, seen: seen.call_start[self.api]),
@@ -168,7 +165,7 @@ class Rows:
     def _events(self, sink: StagingSink) -> None:
         import numpy as np
 
-        events = self.training.program.event_count
+        events = self.program.event_count
         for table, what in (("event_record", RECORD), ("stream_wait", WAIT)):
             chosen = [number for number in self.api if self.items[number].what == what]
             numbers = np.array([self.items[one].number for one in chosen], dtype=np.int64)
@@ -178,7 +175,7 @@ class Rows:
                 "device": [0] * count,
                 "context": [CONTEXT] * count,
                 "stream": self._tiled([self._stream(self.items[one].stream) for one in chosen]),
-                "event_id": self._tiled([int(one) % _EVENT_HANDLES + 1 for one in numbers]),
+                "event_id": self._tiled([int(one) % EVENT_HANDLES + 1 for one in numbers]),
                 "event_sync_id": np.concatenate(
                     [numbers + 1 + step * events for step in range(len(self.seen))]
                 ),
@@ -238,7 +235,7 @@ class Rows:
             },
         )
 
-    def _identity(self, sink: StagingSink, clock: RankClock) -> None:
+    def _identity(self, sink: StagingSink, clock: RankClock, told: list[Reading]) -> None:
         sink.write(
             "process_group",
             {
@@ -260,16 +257,21 @@ class Rows:
                 "is_default": [1, *[0] * (count - 1)],
             },
         )
-        connections = {"none": "8", "one": "1"}.get(self.training.placement.queues)
-        if connections is not None:
-            sink.write(
-                "environment",
-                {"name": ["CUDA_DEVICE_MAX_CONNECTIONS"], "value": [connections]},
-            )
+        settings = connections(self.placement)
+        sink.write("environment", {"name": list(settings), "value": list(settings.values())})
         if clock.base_ns is not None:
             sink.write(
                 "clock_anchor", {"ts_ns": [0], "kind": ["unix"], "value_ns": [clock.base_ns]}
             )
+        sink.write(
+            "clock_anchor",
+            {
+                "ts_ns": [one.at_ns for one in told],
+                "kind": ["rank0"] * len(told),
+                "value_ns": [one.at_ns + one.offset_ns for one in told],
+                "uncertainty_ns": [one.uncertainty_ns for one in told],
+            },
+        )
         sink.quality(
             "simulated",
             "info",
@@ -278,29 +280,53 @@ class Rows:
         )
 
     def _tid(self, item: Item) -> int:
-        return self.process_id + (100_000 if item.thread == AUTOGRAD else 0)
+        return self.process_id + (AUTOGRAD_TID if item.thread == AUTOGRAD else 0)
 
     def _call(self, item: Item) -> str:
-        return _launch(self.ops[item.number]) if item.what == LAUNCH else _CALLS[item.what]
+        return call_name(self.program, item)
 
 
-class _Seen:
-    """One step of one rank on the rank's clock."""
-
-    def __init__(self, timing: Timing, rank: int, clock: RankClock, opened: float) -> None:
-        self.start = clock.local(timing.start[:, rank])
-        self.end = clock.local(timing.end[:, rank])
-        self.call_start = clock.local(timing.call_start[:, rank])
-        self.call_end = clock.local(timing.call_end[:, rank])
-        self.opened = int(clock.local(opened))
-        self.closed = int(clock.local(float(timing.host_end[rank])))
-
-
-def _picked(name: str, chosen: Any) -> Callable[[int, _Seen], Ints]:
+def _picked(name: str, chosen: Any) -> Callable[[int, Seen], Ints]:
     return lambda _, seen: getattr(seen, name)[chosen]
 
 
-def _pairs(items: list[Item]) -> list[tuple[int, int]]:
+def process_id(rank: int) -> int:
+    """The process of a rank, whose main thread has its number."""
+    return 1_000 + rank
+
+
+def host_name(spec: Spec, rank: int) -> str:
+    """The host that a rank is on."""
+    return f"host{rank // spec.clock.ranks_per_host}"
+
+
+def device_uuid(rank: int) -> str:
+    """The device of a rank, which it has for itself."""
+    return f"simulated-{rank:04d}"
+
+
+def connections(placement: Placement) -> dict[str, str]:
+    """What the environment says of hardware queues."""
+    value = {"none": "8", "one": "1"}.get(placement.queues)
+    return {} if value is None else {"CUDA_DEVICE_MAX_CONNECTIONS": value}
+
+
+def stream_id(placement: Placement, role: int) -> int:
+    """The stream that a role's work goes to."""
+    return ORDER_STREAM_ID if role == ORDER else STREAM_IDS[placement.streams[role]]
+
+
+def call_name(program: Program, item: Item) -> str:
+    """The function that an item calls."""
+    return _launch(program.ops[item.number]) if item.what == LAUNCH else _CALLS[item.what]
+
+
+def is_driver(name: str) -> bool:
+    """Whether a function is the driver's, not the runtime's."""
+    return name.startswith("cu") and name[2].isupper()
+
+
+def pairs(items: list[Item]) -> list[tuple[int, int]]:
     """Where each range opens and closes, in the order of opening."""
     open_: list[int] = []
     found = []

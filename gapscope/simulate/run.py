@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,11 @@ from gapscope.ingest.stage import Partition, Staged, digest
 from gapscope.ingest.workers import Crew
 from gapscope.ingest.workplace import check_target
 from gapscope.simulate import tables
-from gapscope.simulate.clock import RankClock, clocks
-from gapscope.simulate.rows import Rows
+from gapscope.simulate.clock import RankClock, Reading, clocks, readings
+from gapscope.simulate.rows import Rows, device_uuid, host_name, process_id
 from gapscope.simulate.spec import Spec, parse, text_of
-from gapscope.simulate.truth import Truth, simulate
+from gapscope.simulate.times import Times
+from gapscope.simulate.truth import Setting, Step, setting, simulate
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 FORMAT = "simulated"
 
 # Starting worker processes takes longer than deriving this many small ranks in one.
-_FEW_RANKS = 8
+FEW_RANKS = 8
 
 
 def write_run(
@@ -44,14 +46,11 @@ def write_run(
     truth: dict[str, pa.Table] = {}
 
     def gather(work: Path, _crew: Crew) -> Gathered:
-        simulated = _simulate(spec, progress)
-        own = clocks(spec)
-        truth[tables.TRUTH] = tables.truth_table(simulated, spec, own)
-        truth[tables.PIECE] = tables.piece_table(simulated, own)
-        truth[tables.CLOCK] = tables.clock_table(own)
+        told = played(spec, work / "spill", progress)
+        truth.update(told.truth)
         # A run says by itself what it is a simulation of.
         (work / "spec.toml").write_text(text, encoding="utf-8")
-        staged = _stage(spec, source, simulated, own, work / "staging", progress)
+        staged = _stage(spec, source, told, work / "staging", progress)
         plan = [
             Placement(rank, one.partitions[0], is_primary=True, rank=rank, rank_source=FORMAT)
             for rank, one in enumerate(staged)
@@ -62,14 +61,33 @@ def write_run(
         out,
         gather,
         force=force,
-        crew=Crew(workers or (1 if spec.ranks <= _FEW_RANKS else os.cpu_count() or 1)),
+        crew=Crew(workers or (1 if spec.ranks <= FEW_RANKS else os.cpu_count() or 1)),
         memory_limit=memory_limit,
         progress=progress,
         add_tables=lambda database: tables.install(database, truth),
     )
 
 
-def _simulate(spec: Spec, progress: Progress | None) -> Truth:
+@dataclass(frozen=True)
+class Played:
+    """A training that was simulated: its times in files, its truth in tables."""
+
+    common: Setting
+    times: Times
+    clocks: list[RankClock]
+    readings: list[list[Reading]]
+    # When its last op ended, in true ns.
+    end_ns: float
+    truth: dict[str, pa.Table]
+
+
+def played(spec: Spec, directory: Path, progress: Progress | None) -> Played:
+    """Simulate the training; `directory` gets its times."""
+    common = setting(spec, spec.injection)
+    own = clocks(spec)
+    directory.mkdir(exist_ok=True)
+    times = Times(directory, spec.steps, len(common.program.ops), len(common.program.items))
+    witness = tables.Witness(spec, common, own)
     total = spec.steps * (
         1 + bool(spec.injection) + len(spec.injection) * (len(spec.injection) > 1)
     )
@@ -81,37 +99,39 @@ def _simulate(spec: Spec, progress: Progress | None) -> Truth:
         if progress is not None:
             progress("simulating", done, total)
 
-    return simulate(spec, on_step)
+    def take(step: Step) -> None:
+        times.write(step, own)
+        witness.take(step)
+
+    truth = simulate(spec, on_step, take)
+    end_ns = float(truth.observed.window_end.max())
+    told = readings(spec, own, (0.0, end_ns))
+    return Played(common, times, own, told, end_ns, witness.tables(truth))
 
 
 def _stage(
-    spec: Spec,
-    source: Path,
-    truth: Truth,
-    own: list[RankClock],
-    work: Path,
-    progress: Progress | None,
+    spec: Spec, source: Path, told: Played, work: Path, progress: Progress | None
 ) -> list[Staged]:
     """Canonical rows of every rank, as a reader would leave them."""
-    rows = Rows(truth.observed, spec.ranks)
+    rows = Rows(told.common, spec.ranks)
     size, hashed = digest(source)
     found = Found(source, FORMAT, source.name)
     staged = []
-    for rank, clock in enumerate(own):
+    for rank, clock in enumerate(told.clocks):
         directory = work / str(rank)
-        counts = rows.write(rank, directory, clock)
-        process_id = rows.process_id
+        seen = told.times.of(rank)
+        counts = rows.write(rank, directory, seen, clock, told.readings[rank])
         process = ProcessInfo(
-            process_id,
-            hostname=f"host{rank // spec.clock.ranks_per_host}",
+            process_id(rank),
+            hostname=host_name(spec, rank),
             rank=rank,
             rank_source=FORMAT,
             world_size=spec.ranks,
             clock_base_ns=clock.base_ns,
         )
-        device = DeviceInfo(0, process_id, f"simulated-{rank:04d}", "simulated")
+        device = DeviceInfo(0, process_id(rank), device_uuid(rank), "simulated")
         info = SourceInfo(FORMAT, [process], [device])
-        partition = Partition(process_id, 0, counts["gpu_op"], None, None)
+        partition = Partition(process_id(rank), 0, counts["gpu_op"], None, None)
         staged.append(Staged(found, directory, info, [partition], counts, size, hashed))
         if progress is not None:
             progress("writing", rank + 1, spec.ranks)

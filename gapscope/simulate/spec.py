@@ -125,6 +125,12 @@ class Clock:
     offset_us: float = _key(0.0, "clocks differ by up to this, either way", 0, 1e12)
     drift_ppb: float = _key(0.0, "clocks drift by up to this, either way", 0, 1e6)
     declared: bool = _key(True, "`rank.clock_base_ns` tells the offset; else it is unknown")
+    exchange_us: float = _key(
+        0.0,
+        "round trip of the ranks' exchange of clocks, at start and end; 0: there is none",
+        0,
+        1e6,
+    )
     ranks_per_host: int = _key(8, "ranks of one host", 1, MAX_RANKS)
     jump_us: float = _key(0.0, "the clock of `jump_rank` jumps by this", -1e12, 1e12)
     bend_ppb: float = _key(0.0, "and drifts by so much more from then on", -1e6, 1e6)

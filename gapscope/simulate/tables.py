@@ -9,7 +9,7 @@ from gapscope.schema.catalog import quoted
 from gapscope.simulate.clock import RankClock
 from gapscope.simulate.pieces import Walk
 from gapscope.simulate.spec import Injection, Spec
-from gapscope.simulate.truth import Training, Truth, expected_class
+from gapscope.simulate.truth import Setting, Step, Truth, expected_class
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,94 +66,113 @@ _COLUMNS = {
 }
 
 
-def truth_table(truth: Truth, spec: Spec, clocks: list[RankClock]) -> pa.Table:
-    """Rows of `simulated_truth`."""
-    import numpy as np
-    import pyarrow as pa
+class Witness:
+    """Sees each step once, and remembers what the tables say of it."""
 
-    training = truth.observed
-    rates = np.array([clock.rate for clock in clocks])
-    start = np.stack(
-        [clock.local(training.window_start[:, r]) for r, clock in enumerate(clocks)], 1
-    )
-    end = np.stack([clock.local(training.window_end[:, r]) for r, clock in enumerate(clocks)], 1)
-    start[0] = [clock.local(float(training.opened[0][r])) for r, clock in enumerate(clocks)]
-    observed = end - start
-    compute = np.stack([_compute(training, r, clock) for r, clock in enumerate(clocks)], 1)
-    numbered: list[tuple[int | None, Injection | None]] = list(enumerate(spec.injection))
-    parts = []
-    for number, one in numbered or [(None, None)]:
-        without = truth.clean if number is None else truth.without[number]
-        lengths = {
-            "injected_ns": observed - np.rint(without * rates),
-            "observed_ns": observed,
-            "clean_step_ns": np.rint(truth.clean * rates),
-            "compute_ns": compute,
-            "clean_compute_ns": np.rint(truth.clean_compute * rates),
-            "ideal_step_ns": np.rint(training.ideal * rates),
-        }
-        places = [(rank, step) for rank in range(spec.ranks) for step in range(spec.steps)]
-        columns: dict[str, Any] = {
-            "rank": [rank for rank, _ in places],
-            "step_id": [step for _, step in places],
-            "injection": [number] * len(places),
-            "injected_class": ["none" if one is None else one.gap_class] * len(places),
-            "place": [None if one is None else one.place] * len(places),
-            "is_injected_here": [one is not None and one.happens(*place) for place in places],
-            "expected_class": [
-                None if one is None else expected_class(one, *place, spec.ranks) for place in places
-            ],
-            # Arrays are by step and rank.
-            **{name: values.T.ravel().astype(np.int64) for name, values in lengths.items()},
-        }
-        parts.append(pa.table(columns, schema=_schema(TRUTH)))
-    return pa.concat_tables(parts)
+    def __init__(self, spec: Spec, common: Setting, clocks: list[RankClock]) -> None:
+        ops = common.program.ops
+        self._spec = spec
+        self._clocks = clocks
+        self._ops = ops
+        self._walk = Walk(common.program, common.order)
+        self._chosen = [number for number, op in enumerate(ops) if op.work == "compute"]
+        self._compute: list[Ints] = []
+        self._pieces: list[pa.Table] = []
 
+    def take(self, step: Step) -> None:
+        """Look at a step."""
+        import numpy as np
 
-def _compute(training: Training, rank: int, clock: RankClock) -> Ints:
-    """Time of compute kernels by step, as the rank's clock shows it; they never overlap."""
-    import numpy as np
-
-    chosen = [number for number, op in enumerate(training.program.ops) if op.work == "compute"]
-    return np.array(
-        [
-            (clock.local(timing.end[chosen, rank]) - clock.local(timing.start[chosen, rank])).sum()
-            for timing in training.steps
-        ]
-    )
-
-
-def piece_table(truth: Truth, clocks: list[RankClock]) -> pa.Table:
-    """Rows of `simulated_piece`."""
-    import numpy as np
-    import pyarrow as pa
-
-    training = truth.observed
-    ops = training.program.ops
-    walk = Walk(training.program, training.order)
-    parts = []
-    for rank, clock in enumerate(clocks):
-        found = [
-            (step, piece)
-            for step, timing in enumerate(training.steps)
-            for piece in walk.step(timing, rank, float(training.window_start[step, rank]))
-        ]
-        parts.append(
-            pa.table(
-                {
-                    "rank": pa.array([rank] * len(found), pa.int64()),
-                    "step_id": pa.array([step for step, _ in found], pa.int64()),
-                    "start_ns": clock.local(np.array([piece.start for _, piece in found])),
-                    "end_ns": clock.local(np.array([piece.end for _, piece in found])),
-                    "wait_class": [piece.wait_class for _, piece in found],
-                    "place": pa.array([piece.place or None for _, piece in found], pa.string()),
-                    "op_id": pa.array([p.op + step * len(ops) for step, p in found], pa.int64()),
-                    "node": pa.array([ops[piece.op].node for _, piece in found], pa.string()),
-                },
-                schema=_schema(PIECE),
+        start, end = step.timing.start[self._chosen], step.timing.end[self._chosen]
+        # Compute ops never overlap.
+        self._compute.append(
+            np.array(
+                [
+                    (clock.local(end[:, rank]) - clock.local(start[:, rank])).sum()
+                    for rank, clock in enumerate(self._clocks)
+                ]
             )
         )
-    return pa.concat_tables(parts)
+        self._pieces += [
+            self._pieces_of(step, rank, clock) for rank, clock in enumerate(self._clocks)
+        ]
+
+    def _pieces_of(self, step: Step, rank: int, clock: RankClock) -> pa.Table:
+        import numpy as np
+        import pyarrow as pa
+
+        found = self._walk.step(step.timing, rank, float(step.window_start[rank]))
+        before = step.number * len(self._ops)
+        return pa.table(
+            {
+                "rank": pa.array([rank] * len(found), pa.int64()),
+                "step_id": pa.array([step.number] * len(found), pa.int64()),
+                "start_ns": clock.local(np.array([piece.start for piece in found])),
+                "end_ns": clock.local(np.array([piece.end for piece in found])),
+                "wait_class": [piece.wait_class for piece in found],
+                "place": pa.array([piece.place or None for piece in found], pa.string()),
+                "op_id": pa.array([piece.op + before for piece in found], pa.int64()),
+                "node": pa.array([self._ops[piece.op].node for piece in found], pa.string()),
+            },
+            schema=_schema(PIECE),
+        )
+
+    def tables(self, truth: Truth) -> dict[str, pa.Table]:
+        """All tables, once the whole training has been seen."""
+        import pyarrow as pa
+
+        pieces = pa.concat_tables(self._pieces)
+        order = [("rank", "ascending"), ("step_id", "ascending"), ("start_ns", "ascending")]
+        return {
+            TRUTH: self._truth(truth),
+            PIECE: pieces.sort_by(order),
+            CLOCK: clock_table(self._clocks),
+        }
+
+    def _truth(self, truth: Truth) -> pa.Table:
+        import numpy as np
+        import pyarrow as pa
+
+        spec, clocks = self._spec, self._clocks
+        training = truth.observed
+        rates = np.array([clock.rate for clock in clocks])
+        start = np.stack(
+            [clock.local(training.window_start[:, r]) for r, clock in enumerate(clocks)], 1
+        )
+        end = np.stack(
+            [clock.local(training.window_end[:, r]) for r, clock in enumerate(clocks)], 1
+        )
+        start[0] = [clock.local(float(training.opened[0][r])) for r, clock in enumerate(clocks)]
+        observed = end - start
+        numbered: list[tuple[int | None, Injection | None]] = list(enumerate(spec.injection))
+        places = [(rank, step) for rank in range(spec.ranks) for step in range(spec.steps)]
+        parts = []
+        for number, one in numbered or [(None, None)]:
+            without = truth.clean if number is None else truth.without[number]
+            lengths = {
+                "injected_ns": observed - np.rint(without * rates),
+                "observed_ns": observed,
+                "clean_step_ns": np.rint(truth.clean * rates),
+                "compute_ns": np.array(self._compute),
+                "clean_compute_ns": np.rint(truth.clean_compute * rates),
+                "ideal_step_ns": np.rint(training.ideal * rates),
+            }
+            columns: dict[str, Any] = {
+                "rank": [rank for rank, _ in places],
+                "step_id": [step for _, step in places],
+                "injection": [number] * len(places),
+                "injected_class": ["none" if one is None else one.gap_class] * len(places),
+                "place": [None if one is None else one.place] * len(places),
+                "is_injected_here": [one is not None and one.happens(*place) for place in places],
+                "expected_class": [
+                    None if one is None else expected_class(one, *place, spec.ranks)
+                    for place in places
+                ],
+                # Arrays are by step and rank.
+                **{name: values.T.ravel().astype(np.int64) for name, values in lengths.items()},
+            }
+            parts.append(pa.table(columns, schema=_schema(TRUTH)))
+        return pa.concat_tables(parts)
 
 
 def clock_table(clocks: list[RankClock]) -> pa.Table:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gapscope.simulate.draw import draw
@@ -12,12 +13,32 @@ from gapscope.simulate.program import Program, build
 from gapscope.simulate.spec import Injection, Spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every step of a training has in common."""
+
+    program: Program
+    order: Order
+    placement: Placement
+
+
+@dataclass(frozen=True)
+class Step:
+    """Times of one step in true ns; `opened` and `window_start` are per rank."""
+
+    number: int
+    timing: Timing
+    opened: Floats
+    window_start: Floats
+
+
+Take = Callable[[Step], None]
 
 
 @dataclass(frozen=True)
@@ -27,6 +48,7 @@ class Training:
     program: Program
     order: Order
     placement: Placement
+    # Empty where somebody took them.
     steps: list[Timing]
     # Host time at which each step's range opens.
     opened: list[Floats]
@@ -46,15 +68,24 @@ class Truth:
     without: list[Floats]
 
 
-def simulate(spec: Spec, on_step: Callable[[], None] | None = None) -> Truth:
-    """The training, and its twins with the same random numbers."""
+def simulate(
+    spec: Spec, on_step: Callable[[], None] | None = None, take: Take | None = None
+) -> Truth:
+    """The training, and its twins with the same random numbers.
+
+    `take` is given each step as soon as it is simulated, which the training then does not keep.
+    """
     everything = spec.injection
-    observed = train(spec, everything, keep=True, on_step=on_step)
-    clean = train(spec, (), keep=False, on_step=on_step) if everything else observed
+    kept: list[Timing] = []
+    observed = train(
+        spec, everything, take=take or (lambda step: kept.append(step.timing)), on_step=on_step
+    )
+    observed = replace(observed, steps=kept)
+    clean = train(spec, (), on_step=on_step) if everything else observed
     without = []
     for number in range(len(everything)):
         others = everything[:number] + everything[number + 1 :]
-        twin = train(spec, others, keep=False, on_step=on_step) if others else clean
+        twin = train(spec, others, on_step=on_step) if others else clean
         without.append(_length(twin))
     return Truth(observed, _length(clean), clean.compute, without)
 
@@ -63,40 +94,46 @@ def train(
     spec: Spec,
     injections: tuple[Injection, ...],
     *,
-    keep: bool,
+    take: Take | None = None,
     on_step: Callable[[], None] | None = None,
 ) -> Training:
-    """Simulate all steps; `keep` their times, not only their windows."""
+    """Simulate all steps; without `take` only their windows are of interest."""
     import numpy as np
 
-    placement = _placement(spec, injections)
-    program = build(spec)
-    ordered = order(program, placement)
+    common = setting(spec, injections)
+    program, ordered = common.program, common.order
     # The shortest step knows neither shared queues nor merged streams nor coarse waits.
     free = order(program, Placement(OWN_STREAMS, "none"), is_exact=True)
     is_compute = np.array([op.work == "compute" for op in program.ops])
     state = State.begin(spec.ranks)
     reached = np.zeros(spec.ranks)
-    steps, opened, starts, ends, compute, ideal = [], [], [], [], [], []
+    opened, starts, ends, compute, ideal = [], [], [], [], []
     for number in range(spec.steps):
         numbers = draw(spec, program, number, injections)
         opened.append(state.host)
-        timing, state = run_step(program, ordered, numbers, state, spec.compute.stretch)
         starts.append(reached)
+        timing, state = run_step(program, ordered, numbers, state, spec.compute.stretch)
         reached = np.maximum(reached, timing.end.max(axis=0))
         ends.append(reached)
         compute.append(timing.length[is_compute].sum(axis=0))
-        if keep:
-            steps.append(timing)
+        if take is not None:
+            take(Step(number, timing, opened[-1], starts[-1]))
             lone = ideal_ends(program, free, timing.length, numbers.end_early)
             ideal.append(lone.max(axis=0))
         if on_step is not None:
             on_step()
     none = np.zeros((0, spec.ranks))
     return Training(
-        *(program, ordered, placement, steps, opened),
-        *(np.array(starts), np.array(ends), np.array(compute), np.array(ideal) if keep else none),
+        *(program, ordered, common.placement, [], opened),
+        *(np.array(starts), np.array(ends), np.array(compute), np.array(ideal) if take else none),
     )
+
+
+def setting(spec: Spec, injections: tuple[Injection, ...]) -> Setting:
+    """The program, and what its ops stand behind under these injections."""
+    placement = _placement(spec, injections)
+    program = build(spec)
+    return Setting(program, order(program, placement), placement)
 
 
 def expected_class(one: Injection, rank: int, step: int, ranks: int) -> str | None:
