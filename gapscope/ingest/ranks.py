@@ -98,9 +98,7 @@ def place(
             target = work / "data" / table / f"rank={rank}"
             target.mkdir(parents=True)
             file = target / "data.parquet"
-            rows[rank][table] = _place_table(
-                table, parts, staged, extra, file, left_out.get(table)
-            )
+            rows[rank][table] = _place_table(table, parts, staged, extra, file, left_out.get(table))
             if not rows[rank][table]:
                 rows[rank][table] = own[table]
                 if not file.exists():

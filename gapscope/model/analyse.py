@@ -118,7 +118,7 @@ def analyse(con: duckdb.DuckDBPyConnection) -> None:
     contested = _contested_steps(con)
     if contested is not None:
         results.check([contested])
-        store(con, results.rows)
+        store(con, results.rows, results.columns)
         return
     loaded = load(con)
     if not loaded.batches:
@@ -178,7 +178,7 @@ class _Clock:
 
     offsets: dict[tuple[int, int], int]
     residual_ns: int
-    # Hosts whose clocks were put together by the ends of collectives cannot measure how ends differ.
+    # Hosts whose clocks were put together by ends of collectives cannot measure how ends differ.
     tells_ends: bool
 
 
