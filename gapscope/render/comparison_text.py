@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 # Rows of a ledger, and letters of a name, that are read without scrolling.
 _ROWS = 14
-_NAME = 28
+_NAME = 26
 _TIMES = ("ns", "+ns")
 # Columns that fit; every other form has all of them.
 _STEPS = ("rank", "a", "b", "delta", "low", "high", "share")
