@@ -26,17 +26,7 @@ def figure(
 ) -> Gantt | None:
     """The figure with at most `limit` boxes; small ops share boxes only where they must."""
     known = facts.model
-    rows: list[Row] = []
-    query = ""
-    grain = 0
-    while True:
-        query = gantt_queries.gantt(
-            window, grain, has_bound=known.has_bound, has_classes=known.has_classes
-        )
-        rows = facts.rows(query)
-        if len(rows) <= limit:
-            break
-        grain = grain * 2 if grain else max(length_ns // _FINEST, 1)
+    grain, query, rows = _finest(facts, window, length_ns, limit)
     if not rows:
         return None
     lanes = list(dict.fromkeys((row["lane"], row["lane_id"]) for row in rows))
@@ -88,6 +78,36 @@ def figure(
         notes=tuple(notes),
         is_open=is_open,
     )
+
+
+def _finest(facts: Facts, window: Window, length_ns: int, limit: int) -> tuple[int, str, list[Row]]:
+    """The finest grain at which there are no more boxes than `limit`, and its boxes.
+
+    Without a grain, or else one of doublings, which are halved: every try is a query.
+    """
+    known = facts.model
+
+    def at(grain: int) -> tuple[int, str, list[Row]]:
+        query = gantt_queries.gantt(
+            window, grain, has_bound=known.has_bound, has_classes=known.has_classes
+        )
+        return grain, query, facts.rows(query)
+
+    whole = at(0)
+    if len(whole[2]) <= limit:
+        return whole
+    finest = max(length_ns // _FINEST, 1)
+    # A slot as long as the window has a box a lane and class.
+    too_fine, enough = -1, max(length_ns // finest, 1).bit_length()
+    found = at(finest << enough)
+    while enough - too_fine > 1:
+        middle = (too_fine + enough) // 2
+        tried = at(finest << middle)
+        if len(tried[2]) <= limit:
+            enough, found = middle, tried
+        else:
+            too_fine = middle
+    return found
 
 
 def _label(lane: int, lane_id: int) -> str:

@@ -50,10 +50,11 @@ ORDER BY
     check_name, min(rank) NULLS FIRST, detail"""
 
 DEVICE_OPS = """\
-SELECT r.rank, count(o.op_id)::BIGINT AS op_count
+SELECT r.rank, coalesce(o.op_count, 0) AS op_count
 FROM v1.rank AS r
-LEFT JOIN v1.op AS o ON r.rank = o.rank
-GROUP BY r.rank
+LEFT JOIN (
+    SELECT rank, count(*) AS op_count FROM v1.op_launch GROUP BY rank
+) AS o ON r.rank = o.rank
 ORDER BY r.rank"""
 
 SHARED_DEVICES = """\
@@ -156,11 +157,11 @@ SELECT
     count(DISTINCT c.rank)::BIGINT AS rank_count,
     count(*)::BIGINT AS call_count,
     count(o.op_id)::BIGINT AS op_count,
-    min(o.dur_ns) AS min_ns,
-    quantile_disc(o.dur_ns, 0.5) AS median_ns,
-    max(o.dur_ns) AS max_ns
+    min(o.end_ns - o.start_ns) AS min_ns,
+    quantile_disc(o.end_ns - o.start_ns, 0.5) AS median_ns,
+    max(o.end_ns - o.start_ns) AS max_ns
 FROM v1.collective AS c
-LEFT JOIN v1.op AS o ON c.rank = o.rank AND c.op_id = o.op_id
+LEFT JOIN v1.op_launch AS o ON c.rank = o.rank AND c.op_id = o.op_id
 GROUP BY ALL
 ORDER BY call_count DESC, type, process_group, c.group_size, c.dtype
 LIMIT 40"""
