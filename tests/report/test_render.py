@@ -309,7 +309,7 @@ def test_claims_are_numbered_marks(document: Document) -> None:
 
 @pytest.mark.parametrize("name", ["```<img>`", "``<img>``", "a`<img>", "````<img>``", "`<img>"])
 def test_markdown_of_a_name_with_backticks_has_no_markup(name: str) -> None:
-    for said in (markdown._text(name), markdown._text(f"the kernel `{name}` is slow")):
+    for said in (markdown.text(name), markdown.text(f"the kernel `{name}` is slow")):
         # What a reader of Markdown does: a run of backticks ends at the next run of that length.
         outside = re.sub(r"(?<!`)(`+)(?!`)(.*?)(?<!`)\1(?!`)", "", said)
         assert "<" not in outside, said
