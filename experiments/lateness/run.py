@@ -29,15 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "validation"))
 import lean
 
 STEPS = 10
-FIELDS = ("run", "step", "ranks", "declared", "slept", "slept_ns", "late_ns", "held_ns")
-FIELDS += (
-    "residual_ns",
-    "limit_ns",
-    "named_late",
-    "laggard",
-    "verdict",
-    "r3_of_slept_ns",
-    "r3_of_others_ns",
+FIELDS = (
+    *("run", "step", "ranks", "one_host", "slept", "slept_ns", "late_ns", "held_ns"),
+    *("residual_ns", "limit_ns", "named_late", "laggard", "verdict"),
+    *("r3_of_slept_ns", "r3_of_others_ns"),
 )
 SURVEY = """
 SELECT n.step_id, l.limit_ns, l.laggard_rank, l.verdict, l.held_ns
@@ -129,7 +124,7 @@ def cases(number: int, directory: Path) -> Iterator[dict[str, Any]]:
             "run": number,
             "step": step,
             "ranks": spec.ranks,
-            "declared": spec.clock.ranks_per_host > 1,
+            "one_host": spec.clock.ranks_per_host > 1,
             "slept": rank,
             "slept_ns": slept_ns,
             "late_ns": lateness(kept[0].observed, step, rank),

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from gapscope.simulate.spec import parse
+from gapscope.simulate.truth import train
 
 from .test_run import rows, write
 
@@ -58,3 +62,31 @@ def test_clocks_apart_by_a_millisecond_blame_nobody(tmp_path: Path) -> None:
     run = write(tmp_path, SMALL + clocks)
     assert rows(run, "SELECT DISTINCT method FROM v1.rank_clock") == [("matched ends",)]
     assert rows(run, VERDICT) == [("none", None, None, 0)]
+
+
+def test_who_is_late_by_over_three_residuals_is_named_and_nobody_below(tmp_path: Path) -> None:
+    """By true lateness: of a sleep, what a rank would have waited for the others is none."""
+    spread = "[transfer]\nend_spread_us = 2_500.0\n"
+    sleeps = "".join(
+        _sleep(step % 4, ms, f"[{step}]") for step, ms in enumerate((2, 4, 5, 8, 12), 1)
+    )
+    text = SMALL + spread + sleeps
+    run = write(tmp_path, text)
+    spec = parse(text)
+    observed = train(spec, spec.injection, keep=True)
+    collective = [number for number, op in enumerate(observed.program.ops) if op.collective]
+    ((residual,),) = rows(run, "SELECT max(residual_ns) FROM v1.rank_clock")
+    named = dict(
+        rows(
+            run,
+            "SELECT step_id, max(rank) FILTER (WHERE late_ns > 0) FROM v1.rank_lateness GROUP BY 1",
+        )
+    )
+    said = []
+    for step in range(1, 6):
+        arrived = np.sort(observed.steps[step].start[collective], axis=1)
+        residuals = float((arrived[:, -1] - arrived[:, -2]).max()) / residual
+        assert abs(residuals - 3) > 0.1, "too close to tell: choose other sleeps"
+        assert named[step] == (step % 4 if residuals > 3 else None)
+        said.append(residuals > 3)
+    assert set(said) == {True, False}
