@@ -59,7 +59,9 @@ class Redactor:
         """The expression that does the same to a VARCHAR column of a relation."""
         quoted = f'"{column}"'
         if "paths" in self.kinds and column == "source_path":
-            return f"CASE WHEN {quoted} IS NOT NULL THEN 'capture-' || rank END"
+            # Captures of metrics are those of no rank.
+            whose = "'metrics'" if relation == "captured_metric" else "rank"
+            return f"CASE WHEN {quoted} IS NOT NULL THEN 'capture-' || {whose} END"
         expression = quoted
         if "hosts" in self.kinds:
             for host, replacement in self._hosts.items():

@@ -50,6 +50,7 @@ def test_a_subset_of_the_ranks_limits_the_verdict(gapscope, tiny_run, tmp_path):
     shutil.copytree(tiny_run, copy)
     with duckdb.connect(str(copy / "run.duckdb")) as con:
         con.execute("UPDATE v1.rank SET world_size = 16")
+        con.execute("UPDATE v1.analysis_contract SET value = '16' WHERE item = 'world_size'")
     done = gapscope("ranks", copy)
     said = " ".join(done.stdout.split())
     assert "2 of 16 captured" in said

@@ -68,7 +68,7 @@ def test_late_launches_are_found_and_every_ledger_closes(captured, tool, a, b):
     assert late.interval.sign == 1
     shown = next(item for item in document.ledgers if item.id.startswith("node"))
     # The pauses were put into the forwards of blocks.
-    assert all(line.label.startswith("FWD(blocks.") for line in shown.lines[:5])
+    assert all(line.label.startswith("FWD(blocks.") for line in shown.lines[:4])
 
 
 def test_more_hardware_queues_are_found_as_queue_serialization(captured):
