@@ -83,7 +83,7 @@ def text(number: int) -> tuple[str, dict[int, tuple[int, int]]]:
 def lateness(observed: truths.Training, step: int, rank: int) -> int:
     """Most that `rank` came last by at a collective of the step, true ns; 0 where it never did."""
     collective = [number for number, op in enumerate(observed.program.ops) if op.collective]
-    arrived = observed.steps[step].start[collective]
+    arrived = steps[step].start[collective]
     ordered = np.sort(arrived, axis=1)
     is_last = arrived.argmax(axis=1) == rank
     by = np.where(is_last, ordered[:, -1] - ordered[:, -2], 0)
@@ -97,7 +97,7 @@ def cases(number: int, directory: Path) -> Iterator[dict[str, Any]]:
 
     def simulate(spec: Spec, _progress: object) -> truths.Truth:
         # What each sleep cost is not asked, so that no twins are simulated.
-        observed = truths.train(spec, spec.injection, keep=True)
+        observed = truths.train(spec, spec.injection, take=(steps := []).append)
         length = observed.window_end - observed.window_start
         kept.append(
             truths.Truth(observed, length, observed.compute, [length] * len(spec.injection))
