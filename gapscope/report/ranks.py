@@ -169,7 +169,7 @@ def _spread(facts: Facts) -> list[Statement]:
     if len(compared) > _PARTS_SAID:
         rest = len(compared) - _PARTS_SAID
         said.append(Statement(f"{plural(rest, 'further part')} stand in the table.", "ranks"))
-    alone = [(rows[0]["rank"], part) for part, rows in of_part.items() if len(rows) == 1]
+    alone = sorted((rows[0]["rank"], part) for part, rows in of_part.items() if len(rows) == 1)
     if alone:
         named = listed([f"{rank} ({part})" for rank, part in alone])
         said.append(
