@@ -72,7 +72,10 @@ SELECT
 FROM (
     SELECT
         count(*) AS captured,
-        (SELECT value::BIGINT FROM v1.analysis_contract WHERE item = 'world_size') AS world_size,
+        coalesce(
+            max(world_size),
+            (SELECT value::BIGINT FROM v1.analysis_contract WHERE item = 'world_size')
+        ) AS world_size,
         count(DISTINCT hostname) AS hosts,
         count(DISTINCT coalesce(device_uuid, hostname || ' ' || device)) AS devices,
         any_value(device_name) AS device_name
