@@ -66,8 +66,9 @@ def tables(facts: Facts) -> tuple[Table, ...]:
             f"{facts.at.rank}",
             "R is a ceiling of the time that goes, `T/(T-R) - 1` of the throughput that comes"
             + (", and of MFU while the work of a step stays what it is" if has_mfu else "")
-            + ". Rows of one basis are disjoint where it says so; rows of different bases are the "
-            "same time seen in another way. Nothing here is a forecast.",
+            + ". Recorded classes are disjoint, and so are those above the bound; what replays "
+            "save overlaps, and different evidence sees the same time in another way. Nothing here "
+            "is a forecast.",
             "ceiling",
             query,
             [_row(row) for row in rows],

@@ -16,11 +16,6 @@
 --   status         VARCHAR -  How R is known: measured, inferred or unverified.
 --   label          VARCHAR -  perturbed: the profiler slowed these steps materially, and R is not corrected for it; NULL otherwise, or unknown.
 --   is_disjoint    BOOLEAN -  R of this basis add up to what all its costs hold; ceilings never add.
--- audit recorded_gain_is_compute_absent:
---   SELECT g.rank, g.step_id FROM v1.gain AS g
---   INNER JOIN v1.step_budget AS b ON g.rank = b.rank AND g.step_id = b.step_id AND b.projection = 'device'
---   WHERE g.basis = 'recorded'
---   GROUP BY g.rank, g.step_id HAVING sum(g.recoverable_ns) <> any_value(b.compute_absent_ns)
 CREATE OR REPLACE VIEW v1.gain AS
 WITH budget AS (
     SELECT *
