@@ -23,7 +23,7 @@ from gapscope.simulate import truth as truths
 from gapscope.simulate.spec import Spec, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "validation"))
 import lean
@@ -80,10 +80,13 @@ def text(number: int) -> tuple[str, dict[int, tuple[int, int]]]:
     return "\n".join(lines), slept
 
 
-def lateness(observed: truths.Training, step: int, rank: int) -> int:
-    """Most that `rank` came last by at a collective of the step, true ns; 0 where it never did."""
+def lateness(observed: truths.Training, arrived: np.ndarray, rank: int) -> int:
+    """Most that `rank` came last by at a collective of the step, true ns; 0 where it never did.
+
+    `arrived` holds the starts of all ops of that step, op by rank.
+    """
     collective = [number for number, op in enumerate(observed.program.ops) if op.collective]
-    arrived = steps[step].start[collective]
+    arrived = arrived[collective]
     ordered = np.sort(arrived, axis=1)
     is_last = arrived.argmax(axis=1) == rank
     by = np.where(is_last, ordered[:, -1] - ordered[:, -2], 0)
@@ -94,17 +97,22 @@ def cases(number: int, directory: Path) -> Iterator[dict[str, Any]]:
     """The run of a number, and its cases."""
     said, slept = text(number)
     kept: list[truths.Truth] = []
+    starts: list[np.ndarray] = []
 
-    def simulate(spec: Spec, _progress: object) -> truths.Truth:
+    def simulate(spec: Spec, on_step: Callable[[], None], take: truths.Take) -> truths.Truth:
         # What each sleep cost is not asked, so that no twins are simulated.
-        observed = truths.train(spec, spec.injection, take=(steps := []).append)
+        def keep(step: truths.Step) -> None:
+            starts.append(np.array(step.timing.start))
+            take(step)
+
+        observed = truths.train(spec, spec.injection, take=keep, on_step=on_step)
         length = observed.window_end - observed.window_start
         kept.append(
             truths.Truth(observed, length, observed.compute, [length] * len(spec.injection))
         )
         return kept[0]
 
-    simulation._simulate = simulate  # noqa: SLF001 -- patched on purpose
+    simulation.simulate = simulate
     source = directory / "spec.toml"
     source.write_text(said)
     done = simulation.write_run(source, directory / "sim.run", force=True, workers=1)
@@ -127,7 +135,7 @@ def cases(number: int, directory: Path) -> Iterator[dict[str, Any]]:
             "one_host": spec.clock.ranks_per_host > 1,
             "slept": rank,
             "slept_ns": slept_ns,
-            "late_ns": lateness(kept[0].observed, step, rank),
+            "late_ns": lateness(kept[0].observed, starts[step], rank),
             "held_ns": held_ns,
             "residual_ns": late[step][1],
             "limit_ns": limit_ns,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 _READ = (
     *("collective_instance", "device_op", "fsdp_label", "op", "op_unit", "program_node"),
-    *("rank_clock", "step", "step_budget"),
+    *("rank_clock", "rank_quality", "step", "step_budget", "step_clock"),
 )
 
 
