@@ -122,6 +122,8 @@ EXAMPLES = {
     "name_family": "SELECT family, role, count(*) AS names FROM name_family GROUP BY ALL "
     "ORDER BY ALL",
     "collective_copy": "SELECT rank, count(*) AS copies FROM collective_copy GROUP BY rank",
+    "op_window": "SELECT projection, step_id, sum(end_ns - start_ns) AS work_volume_ns "
+    "FROM op_window GROUP BY ALL ORDER BY ALL",
     "family_time": "SELECT family, volume_ns, exposed_ns, blocking_ns, overlapped_ns "
     "FROM family_time WHERE rank = 0 AND projection = 'device' AND step_id = 1 "
     "AND level = 'family'",

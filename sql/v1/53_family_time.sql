@@ -1,7 +1,7 @@
 -- view:       v1.family_time
 -- purpose:    Communication and dispatcher work of each step by library and role, four measures side by side: volume, exposed, blocking and overlap.
 -- grain:      rank, projection, step_id, level, family, role, is_communication
--- depends-on: v1.step_window, v1.device_op, v1.name_family, v1.absent_piece, v1.blame_chain
+-- depends-on: v1.device_op, v1.op_window, v1.name_family, v1.absent_piece, v1.blame_chain
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -30,8 +30,6 @@ WITH op AS (
     SELECT
         o.rank,
         o.op_id,
-        o.start_ns,
-        o.end_ns,
         o.time_class = 'communication' AS is_communication,
         CASE
             WHEN o.op_class = 'copy_engine' THEN 'copy_engine'
@@ -49,70 +47,20 @@ WITH op AS (
     WHERE o.time_class IN ('communication', 'packing')
 ),
 
--- An op meets the windows of a projection from the one that it starts in to the one that it ends in.
-numbered AS (
-    SELECT
-        rank,
-        projection,
-        step_id,
-        start_ns,
-        end_ns,
-        row_number() OVER (PARTITION BY rank, projection ORDER BY start_ns, end_ns) AS pos
-    FROM v1.step_window
-    WHERE projection <> 'host' AND end_ns > start_ns
-),
-
-projection AS (
-    SELECT DISTINCT
-        rank,
-        projection
-    FROM numbered
-),
-
-projected AS (
-    SELECT
-        o.*,
-        p.projection
-    FROM op AS o
-    INNER JOIN projection AS p ON o.rank = p.rank
-),
-
-first_met AS (
-    SELECT
-        o.*,
-        w.pos AS first_pos
-    FROM projected AS o
-    ASOF INNER JOIN numbered AS w ON o.rank = w.rank AND o.projection = w.projection AND o.start_ns < w.end_ns
-),
-
-last_met AS (
-    SELECT
-        o.*,
-        w.pos AS last_pos
-    FROM first_met AS o
-    ASOF INNER JOIN numbered AS w ON o.rank = w.rank AND o.projection = w.projection AND o.end_ns > w.start_ns
-),
-
-met AS MATERIALIZED (
-    SELECT
-        * EXCLUDE (first_pos, last_pos),
-        unnest(range(first_pos, last_pos + 1)) AS pos
-    FROM last_met
-),
-
 part AS (
     SELECT
-        m.rank,
-        m.projection,
+        w.rank,
+        w.projection,
         w.step_id,
-        m.op_id,
-        m.is_communication,
-        m.family,
-        m.role,
-        greatest(m.start_ns, w.start_ns) AS start_ns,
-        least(m.end_ns, w.end_ns) AS end_ns
-    FROM met AS m
-    INNER JOIN numbered AS w ON m.rank = w.rank AND m.projection = w.projection AND m.pos = w.pos
+        w.op_id,
+        o.is_communication,
+        o.family,
+        o.role,
+        w.start_ns,
+        w.end_ns
+    FROM v1.op_window AS w
+    INNER JOIN op AS o ON w.rank = o.rank AND w.op_id = o.op_id
+    WHERE w.time_class IN ('communication', 'packing')
 ),
 
 levelled AS (

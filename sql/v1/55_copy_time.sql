@@ -1,7 +1,7 @@
 -- view:       v1.copy_time
 -- purpose:    Copies of each step by direction, memory and stream: how long their engine is busy, what rate they reach against the link, and whether anything waits for them.
 -- grain:      rank, projection, step_id, level, copy_kind, src_memory, dst_memory, stream
--- depends-on: v1.step_window, v1.device_op, v1.gpu_op, v1.api_call, v1.name, v1.stream, v1.absent_piece, v1.blame_chain, v1.rank, v1.link_peak, v1.declared
+-- depends-on: v1.device_op, v1.op_window, v1.gpu_op, v1.api_call, v1.name, v1.stream, v1.absent_piece, v1.blame_chain, v1.rank, v1.link_peak, v1.declared
 -- materialise: no
 -- since:      1
 -- columns:
@@ -59,76 +59,27 @@ WITH copy AS (
     WHERE o.time_class = 'copy'
 ),
 
-numbered AS (
-    SELECT
-        rank,
-        projection,
-        step_id,
-        start_ns,
-        end_ns,
-        row_number() OVER (PARTITION BY rank, projection ORDER BY start_ns, end_ns) AS pos
-    FROM v1.step_window
-    WHERE projection <> 'host' AND end_ns > start_ns
-),
-
-projection AS (
-    SELECT DISTINCT
-        rank,
-        projection
-    FROM numbered
-),
-
-projected AS (
-    SELECT
-        c.*,
-        p.projection
-    FROM copy AS c
-    INNER JOIN projection AS p ON c.rank = p.rank
-),
-
-first_met AS (
-    SELECT
-        c.*,
-        w.pos AS first_pos
-    FROM projected AS c
-    ASOF INNER JOIN numbered AS w ON c.rank = w.rank AND c.projection = w.projection AND c.start_ns < w.end_ns
-),
-
-last_met AS (
-    SELECT
-        c.*,
-        w.pos AS last_pos
-    FROM first_met AS c
-    ASOF INNER JOIN numbered AS w ON c.rank = w.rank AND c.projection = w.projection AND c.end_ns > w.start_ns
-),
-
-met AS MATERIALIZED (
-    SELECT
-        * EXCLUDE (first_pos, last_pos),
-        unnest(range(first_pos, last_pos + 1)) AS pos
-    FROM last_met
-),
-
 part AS (
     SELECT
-        m.rank,
-        m.projection,
-        m.op_id,
-        m.stream,
-        m.dur_ns,
-        m.bytes,
-        m.copy_kind,
-        m.src_memory,
-        m.dst_memory,
-        m.is_pageable,
-        m.is_default,
-        m.sync_call_ns,
+        w.rank,
+        w.projection,
         w.step_id,
-        w.end_ns - w.start_ns AS step_ns,
-        greatest(m.start_ns, w.start_ns) AS start_ns,
-        least(m.end_ns, w.end_ns) AS end_ns
-    FROM met AS m
-    INNER JOIN numbered AS w ON m.rank = w.rank AND m.projection = w.projection AND m.pos = w.pos
+        w.window_ns AS step_ns,
+        w.op_id,
+        c.stream,
+        c.dur_ns,
+        c.bytes,
+        c.copy_kind,
+        c.src_memory,
+        c.dst_memory,
+        c.is_pageable,
+        c.is_default,
+        c.sync_call_ns,
+        w.start_ns,
+        w.end_ns
+    FROM v1.op_window AS w
+    INNER JOIN copy AS c ON w.rank = c.rank AND w.op_id = c.op_id
+    WHERE w.time_class = 'copy'
 ),
 
 levelled AS (

@@ -25,6 +25,9 @@ SQL_DIRECTORY = Path(__file__).parents[2] / "sql" / SQL_VERSION
 # Edges that every view is asked about: a case of that name, or a reason why there is none.
 MANDATORY = ("empty", "one_rank", "missing_rank", "open_interval", "boundary_crossing")
 
+# Plain views that cases of other views build on are installed over the tables of the case.
+PLAIN = ("op_window",)
+
 # Tables of the run that are no canonical tables of a rank.
 RUN_TABLES = {
     "run_option": catalog.RUN_OPTION,
@@ -113,10 +116,22 @@ def load(con: duckdb.DuckDBPyConnection, case: Case) -> None:
     """The tables that the view declares, and those that only an audit reads, then the view."""
     con.execute("CREATE SCHEMA v1")
     by_name = {view.name: view for view in all_views()}
-    needed = [name.split(".", 1)[1] for name in case.view.depends_on]
+    needed: list[str] = []
+
+    def need(view: View) -> None:
+        for name in view.depends_on:
+            other = by_name.get(name)
+            short = name.split(".", 1)[1]
+            # A plain view over the case's tables need not be spelled out: it is there itself.
+            if other is not None and other.short_name in PLAIN and short not in case.inputs:
+                need(other)
+            needed.append(short)
+
+    need(case.view)
     for name in {**dict.fromkeys(needed), **dict.fromkeys(case.inputs)}:
         source = by_name.get(f"{SQL_VERSION}.{name}")
-        if source is not None and not source.depends_on and name not in case.inputs:
+        is_itself = source is not None and (not source.depends_on or name in PLAIN)
+        if is_itself and name not in case.inputs:
             # Constants, such as the rules: the view itself.
             con.execute(f"CREATE VIEW {source.name} AS {source.query}")
             continue
