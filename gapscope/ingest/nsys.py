@@ -333,7 +333,7 @@ def _overhead(mapper: RowMapper, sink: Sink) -> None:
     sink.quality(
         "tool_overhead",
         "info",
-        f"{mapper.tool_overhead_ns} ns of profiler overhead recorded (sum over threads)",
+        f"{mapper.tool_overhead_ns / 1e6:.3f} ms of profiler overhead recorded (sum over threads)",
     )
     if mapper.cuda_overhead_ns:
         sink.quality(

@@ -62,6 +62,17 @@ traffic AS (
     LEFT JOIN traffic_text AS t ON TRUE
 ),
 
+-- Names in a sentence: the whole ones stand in pair.overlap.
+shown AS (
+    SELECT
+        * REPLACE (
+            CASE WHEN length(example) > 60 THEN left(example, 57) || '...' ELSE example END AS example,
+            CASE WHEN length(sized_example) > 60 THEN left(sized_example, 57) || '...' ELSE sized_example END
+                AS sized_example
+        )
+    FROM pair.overlap
+),
+
 kernels AS (
     SELECT
         'workload' AS area,
@@ -94,7 +105,7 @@ kernels AS (
                     round(100 * min(o.same_share), 1)
                 )
         END AS detail
-    FROM pair.overlap AS o
+    FROM shown AS o
     CROSS JOIN vouched AS v
     HAVING count(*) > 0
 ),
@@ -105,17 +116,17 @@ sizes AS (
         'sizes of kernels' AS item,
         CASE
             WHEN min(o.sized_share) >= 0.99 THEN 'alike'
-            ELSE printf(
-                '%g blocks of %s',
-                arg_min(round(o.a_blocks, 1), o.sized_share),
+            ELSE format(
+                '{:,} blocks of {}',
+                arg_min(round(o.a_blocks)::BIGINT, o.sized_share),
                 arg_min(o.sized_example, o.sized_share)
             )
         END AS a_value,
         CASE
             WHEN min(o.sized_share) >= 0.99 THEN 'alike'
-            ELSE printf(
-                '%g blocks of %s',
-                arg_min(round(o.b_blocks, 1), o.sized_share),
+            ELSE format(
+                '{:,} blocks of {}',
+                arg_min(round(o.b_blocks)::BIGINT, o.sized_share),
                 arg_min(o.sized_example, o.sized_share)
             )
         END AS b_value,
@@ -134,7 +145,7 @@ sizes AS (
                     round(100 * (1 - min(o.sized_share)), 1)
                 )
         END AS detail
-    FROM pair.overlap AS o
+    FROM shown AS o
     CROSS JOIN vouched AS v
     HAVING count(*) > 0
 ),
