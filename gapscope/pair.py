@@ -82,8 +82,6 @@ def pair_of(
     import duckdb
 
     runs = dict(zip(SIDES, (base, candidate), strict=True))
-    for run in runs.values():
-        _check(run)
     con = duckdb.connect() if database is None else _create(database)
     con.execute("SET enable_progress_bar = false")
     pair = Pair(con)
@@ -165,24 +163,6 @@ def _shown(pair: Pair, rank: int | None) -> int | None:
             f"ranks that have: {', '.join(map(str, sorted(ranks)[:16]))}",
         )
     return rank if ranks else None
-
-
-def _check(run: Run) -> None:
-    """Refuse a run of a GapScope that did not have a view yet that is read here."""
-    needed = {
-        name.removeprefix("v1.")
-        for view in pair_views()
-        for name in view.depends_on
-        if name.startswith("v1.")
-    }
-    query = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'v1'"
-    missing = sorted(needed.difference(run.sql(query)["table_name"]))
-    if missing:
-        raise GapscopeError(
-            "run-too-old",
-            f"`{run.path}` was ingested by an older GapScope, without `v1.{missing[0]}`",
-            "ingest again: `gapscope ingest DIRECTORY -f`",
-        )
 
 
 def _create(database: Path) -> duckdb.DuckDBPyConnection:

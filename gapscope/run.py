@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from gapscope.report.document import Document
 
 DEFAULT_RUN = "gapscope.run"
+_MISSING = re.compile(r"Table with name (\w+) does not exist")
 
 
 class Run:
@@ -51,7 +53,8 @@ class Run:
     def sql(self, query: str, parameters: list[Any] | None = None) -> pl.DataFrame:
         """Rows of a query, as a polars frame.
 
-        Parameters are bound to `?`. Raises GapscopeError `sql-error` with DuckDB's message.
+        Parameters are bound to `?`. Raises GapscopeError `sql-error` with DuckDB's message, and
+        `run-too-old` where this GapScope has a view that the one which made the run did not.
         """
         import duckdb
         import polars as pl
@@ -61,6 +64,13 @@ class Run:
             # Statements such as SET have no rows.
             frame: pl.DataFrame = pl.DataFrame() if relation is None else relation.pl()
         except duckdb.Error as error:
+            missing = _MISSING.search(str(error))
+            if missing is not None and _is_known(missing[1]):
+                raise GapscopeError(
+                    "run-too-old",
+                    f"`{self.path}` was ingested by an older GapScope, without `v1.{missing[1]}`",
+                    "ingest again: `gapscope ingest DIRECTORY -f`",
+                ) from error
             hint = "list views: `gapscope sql RUN --list`"
             if isinstance(error, duckdb.IOException):
                 hint = f"was the run moved? `gapscope ingest --relink {self.path}`"
@@ -127,6 +137,16 @@ class Run:
         from gapscope.report.build import build
 
         return build(self)
+
+
+def _is_known(name: str) -> bool:
+    """Whether every run that this GapScope makes has a relation of that name."""
+    from gapscope.schema.results import RESULT_TABLES
+    from gapscope.schema.tables import TABLES
+    from gapscope.schema.views import all_views
+
+    views = (view.short_name for view in all_views())
+    return name in TABLES or name in RESULT_TABLES or name in views
 
 
 def open_run(path: str | Path = DEFAULT_RUN) -> Run:

@@ -9,7 +9,6 @@ import typer
 
 from gapscope.cli import output
 from gapscope.cli.options import DEFAULT_RUN, Json, RunArgument
-from gapscope.cli.results import require_view
 from gapscope.errors import EXIT_INCONCLUSIVE, GapscopeError
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ def ranks(
     from gapscope.run import open_run
 
     with open_run(run) as opened:
-        require_view(opened, "rank_survey")
         listed = opened.sql(survey.RANKS)
         if format_ is Format.CSV:
             output.data(listed.write_csv())

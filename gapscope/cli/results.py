@@ -12,26 +12,12 @@ if TYPE_CHECKING:
 _NEWEST = "what_if_step"
 
 
-def require_view(run: Run, name: str) -> None:
-    """Refuse a run of a GapScope that did not have this view yet."""
-    if not _has(run, name):
-        raise GapscopeError(
-            "run-too-old",
-            f"`{run.path}` was ingested by an older GapScope, without `v1.{name}`",
-            "ingest again: `gapscope ingest DIRECTORY -f`",
-        )
-
-
 def require_model(run: Run) -> None:
     """Refuse a run that was ingested before the model was there."""
-    if not _has(run, _NEWEST):
+    query = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'v1' AND table_name = ?"
+    if run.sql(query, [_NEWEST]).is_empty():
         raise GapscopeError(
             "no-model",
             f"`{run.path}` was ingested by an older GapScope, without the dependency model",
             "ingest again: `gapscope ingest DIRECTORY -f`",
         )
-
-
-def _has(run: Run, name: str) -> bool:
-    query = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'v1' AND table_name = ?"
-    return not run.sql(query, [name]).is_empty()

@@ -82,7 +82,7 @@ WHERE withholds IN ('bound', 'verdict')
 ORDER BY detail
 LIMIT 2"""
 
-_HAS_PERTURBATION = """\
+_PERTURBATION = """\
 SELECT 1 AS found
 FROM information_schema.tables
 WHERE table_schema = 'v1' AND table_name = 'perturbation'"""
@@ -196,7 +196,7 @@ def _recoverable(limit: float, run: Rows) -> Finding:
 
 def _perturbation(limit: float, run: Rows) -> Finding:
     rule = "max_perturbation_percent"
-    rows = run.rows(_PERTURBATION) if run.rows(_HAS_PERTURBATION) else []
+    rows = run.rows(_PERTURBATION)
     if not rows:
         return _unknown(rule, limit, "no unprofiled steps are declared: reference_step_ms in [run]")
     return _at_most(rule, 100 * rows[0]["slowdown"], limit, f"rank {rows[0]['rank']} has most")

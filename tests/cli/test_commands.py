@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 
 import pytest
 
@@ -393,3 +394,21 @@ def test_built_in_prompt_survives_a_wrong_query(tiny_run, tmp_path):
         os.close(slave)
     assert "n\n2\n" in done.stdout
     assert "error[sql-error]: " in done.stderr
+
+
+@pytest.mark.parametrize("command", [("report", "-o", "x.html"), ("sql", "-c", "FROM v1.gain")])
+def test_a_run_without_a_view_of_today_says_to_ingest_again(gapscope, tiny_run, tmp_path, command):
+    import duckdb
+
+    old = tmp_path / "old.run"
+    shutil.copytree(tiny_run, old)
+    with duckdb.connect(str(old / "run.duckdb")) as con:
+        con.execute("DROP VIEW main.gain")
+        con.execute("DROP VIEW v1.gain")
+    name, *options = command
+    done = gapscope(name, old, *options)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error[run-too-old]: ")
+    assert "without `v1.gain`" in done.stderr
+    assert "gapscope ingest" in done.stderr
+    assert gapscope("sql", old, "-c", "FROM v1.no_view").stderr.startswith("error[sql-error]: ")
