@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.browser,
+    # Playwright's own: pipes that it leaves open, an event loop that asyncio has given up.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
 ]
 
