@@ -339,8 +339,8 @@ def _overhead(mapper: RowMapper, sink: Sink) -> None:
         sink.quality(
             "cuda_overhead",
             "info",
-            f"{mapper.cuda_overhead_ns} ns inside CUDA itself: full command buffer, compiler or "
-            "module loading (sum over threads), in table overhead under these names",
+            f"{mapper.cuda_overhead_ns / 1e6:.3f} ms inside CUDA itself: full command buffer, "
+            "compiler or module loading (sum over threads), in table overhead under these names",
         )
 
 

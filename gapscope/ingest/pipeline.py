@@ -356,7 +356,9 @@ def _check_steps(steps: str | None) -> None:
     import duckdb
 
     try:
-        duckdb.execute("SELECT regexp_full_match('', ?)", [steps])
+        # A connection of its own: the module's default one belongs to whoever imports this.
+        with duckdb.connect() as con:
+            con.execute("SELECT regexp_full_match('', ?)", [steps])
     except duckdb.Error as error:
         raise GapscopeError(
             "bad-pattern",

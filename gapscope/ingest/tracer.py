@@ -222,8 +222,8 @@ def _quality(meta: dict[str, Any], streams: Streams, rows: TracerRows, sink: Sin
     sink.quality(
         "tool_overhead",
         "info",
-        f"{rows.tool_overhead_ns} ns of CUPTI overhead recorded (sum over threads); the thread "
-        f"that writes took {_count(meta, 'cost', 'writer_cpu_ns')} ns of CPU",
+        f"{rows.tool_overhead_ns / 1e6:.3f} ms of CUPTI overhead recorded (sum over threads); the "
+        f"thread that writes took {_count(meta, 'cost', 'writer_cpu_ns') / 1e6:.3f} ms of CPU",
     )
 
 

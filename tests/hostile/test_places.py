@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from tests.hostile.captures import kineto, write_kineto, write_nsys
@@ -354,3 +355,8 @@ def test_broken_pipe_is_silent(tiny_run: Path) -> None:
     )
     assert done.stderr == ""
     assert done.stdout.strip() == "range"
+
+
+def test_a_pattern_leaves_the_callers_own_duckdb_free(attempt: Attempt, tmp_path: Path) -> None:
+    assert attempt(write_kineto(tmp_path / "a.json"), steps="nothing like it").error is not None
+    assert duckdb.sql(f"COPY (SELECT 1) TO '{tmp_path}/one.parquet'").fetchall() == [(1,)]

@@ -204,9 +204,9 @@ def full_export() -> Rows:
             {**nvtx, "start": 40, "eventType": 34, "text": "mark", "domainId": 6},
             {**nvtx, "start": 45, "eventType": 59, "text": "still open"},
         ],
-        "PROFILER_OVERHEAD": [{"start": 1, "end": 4, "globalTid": tid, "nameId": 5}],
+        "PROFILER_OVERHEAD": [{"start": 1, "end": 3001, "globalTid": tid, "nameId": 5}],
         "CUPTI_ACTIVITY_KIND_OVERHEAD": [
-            {"start": 5, "end": 9, "globalTid": tid, "nameId": 5, "overheadType": 8}
+            {"start": 5, "end": 4005, "globalTid": tid, "nameId": 5, "overheadType": 8}
         ],
         "DIAGNOSTIC_EVENT": [
             {

@@ -173,7 +173,7 @@ ROWS: Rows = {
         {"start_ns": 7, "end_ns": 7, "name": 3, "kind": 2, "op_id": -1, "sequence": -1},
     ],
     "overhead": [
-        {"start_ns": 0, "end_ns": 4, "kind": 1 << 16, "thread": 0},
+        {"start_ns": 0, "end_ns": 4000, "kind": 1 << 16, "thread": 0},
         {"start_ns": 0, "end_ns": 9, "kind": 6 << 16, "thread": 0},
     ],
 }
@@ -289,7 +289,7 @@ def test_overhead_is_the_tracers_or_cudas(read: Read):
         "Activity buffer flush",
         "Command buffer full (CUDA)",
     ]
-    assert read.quality["tool_overhead"]["detail"].startswith("4 ns")
+    assert read.quality["tool_overhead"]["detail"].startswith("0.004 ms of CUPTI")
 
 
 def test_only_allow_listed_plain_settings_enter(read: Read, tmp_path: Path):
