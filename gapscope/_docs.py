@@ -8,12 +8,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from gapscope.pair import pair_views
 from gapscope.schema.catalog import NATIVE_TABLES
 from gapscope.schema.results import MODEL_TABLES, RESULT_TABLES
 from gapscope.schema.tables import TABLES, Column, Table
 from gapscope.schema.views import SQL_VERSION, View, all_views
 
 README = Path(__file__).resolve().parent.parent / "sql" / "README.md"
+
+_PAIR = """\
+`gapscope compare A B -o compare.duckdb` keeps what it compares, with these views; `sql/pair` says what their
+columns are. Rows of the two runs have `side` A or B, and are `fact` to `wall` below; the rest is computed.
+"""
 
 _HEAD = """\
 # SQL views of a run
@@ -287,6 +293,7 @@ def render() -> str:
         parts += [_table(table, of_rank=False) for table in tables]
     parts += ["## Tables of the run\n"]
     parts += [_table(table, of_rank=False) for table in _RUN_TABLES]
+    parts += ["## Two runs\n", _PAIR, _pair_index()]
     return "\n".join(parts)
 
 
@@ -314,6 +321,11 @@ def _in_file_order() -> list[View]:
 
 def _index(entries: list[tuple[str, str]]) -> str:
     lines = [f"| [{name}](#{_anchor(name)}) | {_cell(text)} |" for name, text in entries]
+    return "\n".join(["| name | what it holds |", "| --- | --- |", *lines, ""])
+
+
+def _pair_index() -> str:
+    lines = [f"| `{view.name}` | {_cell(view.purpose)} |" for view in pair_views()]
     return "\n".join(["| name | what it holds |", "| --- | --- |", *lines, ""])
 
 

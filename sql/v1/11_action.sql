@@ -250,8 +250,12 @@ WITH listed (cost, action, needs, prefers, cause, modelled_by, advice) AS (
         'The thread was in other CUDA calls: section 3 lists what they cost.'
     ),
     (
+        'R1', 'cuda_graph', 'cuda no-graph', '', '', '',
+        'Launch once: replay the step as a CUDA graph.'
+    ),
+    (
         'R1', 'launch_less', '', '', '', '',
-        'Launch less: a CUDA graph, `torch.compile`, foreach or fused optimizers.'
+        'Launch less: `torch.compile`, foreach or fused optimizers.'
     ),
     (
         'R1', 'own_core', '', '', '', '',
