@@ -17,8 +17,9 @@ from gapscope.schema.views import SQL_VERSION, View, all_views
 README = Path(__file__).resolve().parent.parent / "sql" / "README.md"
 
 _PAIR = """\
-`gapscope compare A B -o compare.duckdb` keeps what it compares, with these views; `sql/pair` says what their
-columns are. Rows of the two runs have `side` A or B, and are `fact` to `wall` below; the rest is computed.
+`gapscope compare A B -o compare.duckdb` keeps what it compares, with these views; `sql/pair` says
+what their columns are. `fact` to `wall` are rows of the two runs, of `side` A or B; the rest is
+computed from these.
 """
 
 _HEAD = """\
@@ -38,6 +39,7 @@ Runs are checked with the DuckDB shells 1.4 and 1.5. GapScope needs no shell and
 FROM step_budget WHERE projection = 'device' ORDER BY rank, step_id;
 SELECT comment FROM duckdb_columns() WHERE table_name = 'step_budget';  -- these texts, in the run
 SET VARIABLE gapscope_run = '/where/the/run/is/now';                     -- after a move
+SET VARIABLE gapscope_only_rank = 3;  -- faster with many ranks: no other is read, until it is RESET
 ```
 
 A name without a schema is the newest version; scripts write `v1.step_budget`.

@@ -201,7 +201,7 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
             "size of launch and dependency latencies.",
             "split",
             queries.pieces(window),
-            facts.rows(queries.pieces(window)),
+            facts.rows(queries.pieces(window), window.rank),
             (
                 Column("absent_class", "class", "class"),
                 Column("piece_count", "pieces", "count"),
@@ -220,7 +220,7 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
             "`launch_starved` and `stalled` mean that the producer itself came late.",
             "blame",
             queries.blame_names(window),
-            facts.rows(queries.blame_names(window)),
+            facts.rows(queries.blame_names(window), window.rank),
             (
                 Column("reason", "it was", "code"),
                 Column("time_class", "class", "class"),
@@ -229,7 +229,7 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
                 Column("step_share", f"of {facts.noun}", "share"),
                 Column("piece_count", "pieces", "count"),
             ),
-            notes=_largest(facts.rows(queries.blame_names(window))),
+            notes=_largest(facts.rows(queries.blame_names(window), window.rank)),
             is_open=not facts.model.has_classes,
         ),
         table(
@@ -239,7 +239,7 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
             "together.",
             "classes",
             queries.kernels(window),
-            facts.rows(queries.kernels(window)),
+            facts.rows(queries.kernels(window), window.rank),
             (
                 Column("name", "name", "code"),
                 Column("time_class", "class", "class"),
@@ -257,7 +257,7 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
             "not add up to 100 %.",
             "classes",
             queries.classes(window),
-            facts.rows(queries.classes(window)),
+            facts.rows(queries.classes(window), window.rank),
             (
                 Column("time_class", "class", "class"),
                 Column("op_class", "finer", "code"),
@@ -295,7 +295,7 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
             "Busy is a union, the classes are work volume.",
             "budget",
             queries.streams(window.rank),
-            facts.rows(queries.streams(window.rank)),
+            facts.rows(queries.streams(window.rank), window.rank),
             (
                 Column("stream", "stream", "id"),
                 Column("priority", "priority", "id"),
@@ -320,7 +320,7 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
             "calls, and outside all of them.",
             "host",
             queries.starved_host(window),
-            facts.rows(queries.starved_host(window)),
+            facts.rows(queries.starved_host(window), window.rank),
             (
                 Column("place", "the thread was"),
                 Column("tid", "thread", "id"),
@@ -337,7 +337,7 @@ def _tables(facts: Facts) -> tuple[Table, ...]:
             "Sums of call durations by function and thread, fifteen at most; calls may nest.",
             "host",
             queries.api_calls(window.rank),
-            facts.rows(queries.api_calls(window.rank)),
+            facts.rows(queries.api_calls(window.rank), window.rank),
             (
                 Column("name", "function", "code"),
                 Column("tid", "thread", "id"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gapscope.report import actions, model, queries
@@ -46,10 +46,14 @@ class Facts:
     costs: dict[str, actions.Advice]
     perturbation: list[Row]
     parts: dict[int, str]
+    # Several sections may ask the same.
+    asked: dict[str, list[Row]] = field(default_factory=dict)
 
-    def rows(self, query: str) -> list[Row]:
-        """Rows of one more query."""
-        return _rows(self.run, query)
+    def rows(self, query: str, rank: int | None = None) -> list[Row]:
+        """Rows of one more query; with `rank`, of one that asks about no other rank."""
+        if query not in self.asked:
+            self.asked[query] = _rows(self.run, query, rank)
+        return [dict(row) for row in self.asked[query]]
 
     @property
     def top(self) -> Row:
@@ -145,11 +149,11 @@ def load(run: Run) -> Facts:
     )
 
 
-def _rows(run: Run, query: str) -> list[Row]:
+def _rows(run: Run, query: str, rank: int | None = None) -> list[Row]:
     """Rows as dictionaries; names of a capture may hold control characters, which end here."""
     return [
         {key: plain(cell) if isinstance(cell, str) else cell for key, cell in row.items()}
-        for row in run.sql(query).to_dicts()
+        for row in run.sql(query, rank=rank).to_dicts()
     ]
 
 

@@ -91,7 +91,7 @@ def _finest(facts: Facts, window: Window, length_ns: int, limit: int) -> tuple[i
         query = gantt_queries.gantt(
             window, grain, has_bound=known.has_bound, has_classes=known.has_classes
         )
-        return grain, query, facts.rows(query)
+        return grain, query, facts.rows(query, window.rank)
 
     whole = at(0)
     if len(whole[2]) <= limit:

@@ -26,7 +26,7 @@ ORDER BY idle_ns DESC, busy_ns DESC, name"""
 def statements(facts: Facts) -> list[Statement]:
     """Waiting beside an idle device, and launch-starved time that ends with a graph."""
     said = []
-    rows = facts.rows(waits(facts.at))
+    rows = facts.rows(waits(facts.at), facts.at.rank)
     if rows:
         calls = ", ".join(f"{code(row['name'])} {value(row['busy_ns'], 'ns')}" for row in rows[:3])
         said.append(
@@ -37,7 +37,7 @@ def statements(facts: Facts) -> list[Statement]:
                 "host",
             )
         )
-    (graph,) = facts.rows(queries.graph_starved(facts.at))
+    (graph,) = facts.rows(queries.graph_starved(facts.at), facts.at.rank)
     if graph["graph_ns"]:
         said.append(
             Statement(
@@ -52,7 +52,7 @@ def statements(facts: Facts) -> list[Statement]:
 
 def tables(facts: Facts, where: str) -> tuple[Table, ...]:
     """Waiting by function."""
-    rows = facts.rows(waits(facts.at))
+    rows = facts.rows(waits(facts.at), facts.at.rank)
     if not rows:
         return ()
     return (

@@ -51,12 +51,13 @@ def build(facts: Facts, copies: list[Row]) -> tuple[Opportunity, ...]:
     found = [row for row in facts.rows(query) if row["step_share"] >= THRESHOLD]
     if not found:
         return kernels
+    rank = facts.at.rank
     held = _Held(
-        facts.rows(queries.blame(facts.at)),
-        facts.rows(queries.blame_names(facts.at)),
-        facts.rows(queries.beside_blocking(facts.at)) if facts.top["comm_ns"] else [],
+        facts.rows(queries.blame(facts.at), rank),
+        facts.rows(queries.blame_names(facts.at), rank),
+        facts.rows(queries.beside_blocking(facts.at), rank) if facts.top["comm_ns"] else [],
     )
-    pieces = {row["absent_class"]: row for row in facts.rows(queries.pieces(facts.at))}
+    pieces = {row["absent_class"]: row for row in facts.rows(queries.pieces(facts.at), rank)}
     cards = [_card(facts, where, row, query, held, pieces, copies) for row in found]
     return (*cards, *kernels)
 
@@ -244,7 +245,7 @@ def _evidence(
 
 def _host(facts: Facts, where: Setting) -> list[Statement]:
     """What the launching threads did in exactly the time that is launch-starved."""
-    rows = facts.rows(queries.starved_host(facts.at))
+    rows = facts.rows(queries.starved_host(facts.at), facts.at.rank)
     if not rows:
         return []
     whole = value(rows[0]["starved_ns"], "ns")
@@ -270,7 +271,7 @@ def _host(facts: Facts, where: Setting) -> list[Statement]:
         )
     late = [
         f"thread {row['launch_tid']}: {row['late_count']:,} of {plural(row['op_count'], 'op')}"
-        for row in facts.rows(queries.pacing(facts.at))
+        for row in facts.rows(queries.pacing(facts.at), facts.at.rank)
         if facts.projection == "device" and row["late_count"]
     ]
     if late:

@@ -53,7 +53,7 @@ DEVICE_OPS = """\
 SELECT r.rank, coalesce(o.op_count, 0) AS op_count
 FROM v1.rank AS r
 LEFT JOIN (
-    SELECT rank, count(*) AS op_count FROM v1.op_launch GROUP BY rank
+    SELECT rank, sum(op_count)::BIGINT AS op_count FROM v1.kernel_inventory GROUP BY rank
 ) AS o ON r.rank = o.rank
 ORDER BY r.rank"""
 

@@ -58,7 +58,7 @@ def build(
     known = facts.rows(_ANY)[0]
     if not known["row_count"]:
         return [], ()
-    link = facts.rows(_LINK.format(facts.at.rank))
+    link = facts.rows(_LINK.format(facts.at.rank), facts.at.rank)
     if not link or not link[0]["linked_count"]:
         return [
             Statement(
@@ -88,7 +88,10 @@ def build(
             "cost. A stack says where a launch was made, not why it was late.",
             "stacks",
             query,
-            [_row(row, cards, link[0], has_source=has_source) for row in facts.rows(query)],
+            [
+                _row(row, cards, link[0], has_source=has_source)
+                for row in facts.rows(query, facts.at.rank)
+            ],
             (
                 Column("phenomenon", "phenomenon"),
                 Column("total_ns", "time", "ns"),

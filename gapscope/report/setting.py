@@ -46,11 +46,11 @@ def setting(facts: Facts, copies: list[Row]) -> Setting:
     """The setting of the rank in focus."""
     rank = facts.at.rank
     about = next((row for row in facts.ranks if row["rank"] == rank), {})
-    calls = facts.rows(queries.api_calls(rank))
+    calls = facts.rows(queries.api_calls(rank), rank)
     is_amd = bool(_AMD.search(about.get("device_name") or "")) or any(
         (row["name"] or "").startswith("hip") for row in calls
     )
-    is_fsdp = facts.rows(queries.fsdp_ranges(rank))[0]["range_count"] > 0
+    is_fsdp = facts.rows(queries.fsdp_ranges(rank), rank)[0]["range_count"] > 0
     host = [
         row
         for row in copies
@@ -79,9 +79,9 @@ def setting(facts: Facts, copies: list[Row]) -> Setting:
 
 def _traits(facts: Facts) -> set[str]:
     """Words that the window's own kernels, copies, launches and collectives have earned."""
-    row = facts.rows(queries.traits(facts.at))[0]
+    row = facts.rows(queries.traits(facts.at), facts.at.rank)[0]
     copied = row["to_device_ns"] + row["to_host_ns"]
-    starved = facts.rows(queries.starved_host(facts.at))
+    starved = facts.rows(queries.starved_host(facts.at), facts.at.rank)
     outside = sum(one["overlap_ns"] for one in starved if one["place"] == "outside calls")
     earned = {
         "no-graph": not row["graph_launch_count"] and not row["graph_ns"],
@@ -96,7 +96,7 @@ def _traits(facts: Facts) -> set[str]:
     blocking_ns = facts.top["blocking_ns"]
     axes = {
         f"axis-{one['axis']}"
-        for one in facts.rows(queries.axes(facts.at))
+        for one in facts.rows(queries.axes(facts.at), facts.at.rank)
         if one["overlap_ns"] >= _AXIS * blocking_ns
     }
     return {tag for tag, is_earned in earned.items() if is_earned} | axes

@@ -46,7 +46,7 @@ LIMIT 40"""
 def is_limited_by_copies(facts: Facts) -> bool:
     """Whether an engine is busy all the time with copies, or compute is seen to wait for them."""
     return facts.window is not None and any(
-        row["limits"] for row in facts.rows(copies(facts.window, "direction"))
+        row["limits"] for row in facts.rows(copies(facts.window, "direction"), facts.window.rank)
     )
 
 
@@ -63,7 +63,7 @@ def tables(facts: Facts) -> list[Table]:
         return []
     where = _where(facts)
     made = []
-    rows = facts.rows(families(facts.window))
+    rows = facts.rows(families(facts.window), facts.window.rank)
     if rows:
         made.append(
             table(
@@ -89,7 +89,7 @@ def tables(facts: Facts) -> list[Table]:
             )
         )
     for level, title in (("direction", "direction"), ("stream", "memory and stream")):
-        rows = facts.rows(copies(facts.window, level))
+        rows = facts.rows(copies(facts.window, level), facts.window.rank)
         if rows:
             made.append(
                 table(
@@ -151,7 +151,7 @@ def _measures(row: Row) -> str:
 
 
 def _communication(facts: Facts) -> list[Statement]:
-    rows = facts.rows(families(facts.at))
+    rows = facts.rows(families(facts.at), facts.at.rank)
     total = next((row for row in rows if row["level"] == "total"), None)
     if total is None:
         return []
@@ -189,7 +189,7 @@ def _communication(facts: Facts) -> list[Statement]:
 
 
 def _copies(facts: Facts) -> list[Statement]:
-    rows = facts.rows(copies(facts.at, "direction"))
+    rows = facts.rows(copies(facts.at, "direction"), facts.at.rank)
     if not rows:
         return []
     limited = [row for row in rows if row["limits"]]

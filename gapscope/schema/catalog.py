@@ -285,8 +285,10 @@ def _parquet(kind: str, name: str, location: Path) -> str:
     base = f"coalesce(getvariable('gapscope_run'), {quoted(location)})"
     # The run may lie anywhere: nothing in its path is a pattern, and `x=1/` no partition.
     literal = f"regexp_replace({base}, {quoted(_PATTERN)}, {quoted(_LITERAL)}, 'g')"
+    # Whoever asks about one of a thousand ranks need not have the files of all listed and planned.
+    ranks = "coalesce('rank=' || getvariable('gapscope_only_rank'), '*')"
     return (
-        f"read_parquet({literal} || '/{kind}/{name}/*/*.parquet', "
+        f"read_parquet({literal} || '/{kind}/{name}/' || {ranks} || '/*.parquet', "
         "hive_partitioning = false, filename = true)"
     )
 

@@ -2,7 +2,7 @@
 -- purpose:    Compute-absent time of each window cut into pieces of one class: what the Gantt draws.
 -- grain:      rank, projection, step_id, start_ns
 -- depends-on: v1.compute_gap, v1.step_window
--- materialise: no
+-- materialise: rank
 -- since:      1
 -- columns:
 --   rank            BIGINT   -  Global rank.

@@ -2,7 +2,7 @@
 -- purpose:    Communication and dispatcher work of each step by library and role, four measures side by side: volume, exposed, blocking and overlap.
 -- grain:      rank, projection, step_id, level, family, role, is_communication
 -- depends-on: v1.device_op, v1.op_window, v1.name_family, v1.absent_piece, v1.blame_chain
--- materialise: rank
+-- materialise: no
 -- since:      1
 -- columns:
 --   rank          BIGINT   -  Global rank.
@@ -18,13 +18,6 @@
 --   exposed_ns    BIGINT   ns Part of busy_ns in which no op but communication runs: an upper bound of what hiding it could give, not a gain. Families exposed together count in each; NULL for packing.
 --   overlapped_ns BIGINT   ns busy_ns - exposed_ns.
 --   blocking_ns   BIGINT   ns Compute-absent time in which an issued compute op waits, by recorded edges followed back, for one of these ops to run.
--- audit total_equals_budget:
---   SELECT b.rank, b.projection, b.step_id FROM v1.window_budget AS b LEFT JOIN v1.family_time AS f
---   ON b.rank = f.rank AND b.projection = f.projection AND b.step_id = f.step_id AND f.level = 'total'
---   WHERE b.projection <> 'host' AND (b.comm_ns <> coalesce(f.busy_ns, 0) OR b.exposed_comm_ns <> coalesce(f.exposed_ns, 0))
--- audit family_measures_nest:
---   SELECT f.rank, f.projection, f.step_id FROM v1.family_time AS f
---   WHERE f.exposed_ns < 0 OR f.exposed_ns > f.busy_ns OR f.busy_ns > f.volume_ns
 CREATE OR REPLACE VIEW v1.family_time AS
 WITH op AS (
     SELECT
@@ -147,7 +140,7 @@ edge AS (
     WHERE end_ns > from_ns
 ),
 
-at_edge AS MATERIALIZED (
+at_edge AS (
     SELECT
         e.rank,
         e.at_ns,

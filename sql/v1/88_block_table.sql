@@ -33,9 +33,6 @@
 --   FROM (SELECT coalesce(sum(t.op_count), 0) AS table_count FROM v1.block_table AS t) AS a
 --   CROSS JOIN (SELECT count(*) AS op_count FROM v1.op_unit) AS b
 --   WHERE a.table_count <> b.op_count
--- audit block_table_compute_within_its_span:
---   SELECT t.rank, t.step_id, t.unit, t.phase FROM v1.block_table AS t
---   WHERE t.compute_ns > t.compute_end_ns - t.compute_start_ns
 CREATE OR REPLACE VIEW v1.block_table AS
 WITH sorted AS (
     SELECT

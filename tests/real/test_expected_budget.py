@@ -12,6 +12,8 @@ import pytest
 
 from gapscope.ingest.pipeline import ingest
 
+from .sound import assert_sound, one
+
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 NO_SHARED = "the shared captures are not beside this checkout"
 
@@ -51,12 +53,12 @@ def test_h200_budget(database: duckdb.DuckDBPyConnection, request: pytest.Fixtur
     assert sorted(rows, key=lambda r: [r[k] for k in key]) == sorted(
         expected["budget"], key=lambda r: [r[k] for k in key]
     )
-    assert _one(database, "SELECT count(*) FROM op") == expected["device_ops"]
+    assert one(database, "SELECT count(*) FROM op") == expected["device_ops"]
     recorded = "SELECT count(DISTINCT wait_id) FROM event_edge WHERE is_recorded"
-    assert _one(database, recorded) == expected["stream_waits_with_record"]
-    _no_audit_fails(database)
+    assert one(database, recorded) == expected["stream_waits_with_record"]
+    assert_sound(database)
     if expected["stream_waits_with_record"]:
-        resolved = _one(
+        resolved = one(
             database,
             "SELECT count(DISTINCT wait_id) FROM event_edge WHERE producer_op_id IS NOT NULL",
         )
@@ -120,15 +122,4 @@ def test_public_capture(
         assert counts.get("nccl", 0) == expected["n_nccl"]
         assert counts.get("copy", 0) == expected["n_memcpy"]
         assert counts.get("memset", 0) == expected["n_memset"]
-    _no_audit_fails(database)
-
-
-def _no_audit_fails(con: duckdb.DuckDBPyConnection) -> None:
-    assert con.execute("SELECT count(*) FROM v1.audit_result").fetchall() != [(0,)]
-    assert con.execute("FROM v1.audit_result WHERE failed_count > 0").fetchall() == []
-
-
-def _one(con: duckdb.DuckDBPyConnection, query: str) -> Any:
-    row = con.execute(query).fetchone()
-    assert row is not None
-    return row[0]
+    assert_sound(database)
