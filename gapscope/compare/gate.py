@@ -68,7 +68,8 @@ LIMIT 1"""
 _RECOVERABLE = """\
 SELECT
     rank, sum(r1_ns + r2_ns + r3_ns) / sum(observed_ns) AS share,
-    count(t_lb_ns) = count(*) AND NOT bool_or(is_provisional) AS is_known
+    count(t_lb_ns) = count(*) AND count(r3_ns) = count(*) AND NOT bool_or(is_provisional)
+        AS is_known
 FROM v1.step_gap
 WHERE NOT is_boundary
 GROUP BY rank
@@ -78,7 +79,7 @@ LIMIT 1"""
 _REFUSALS = """\
 SELECT DISTINCT detail
 FROM v1.model_check
-WHERE withholds IN ('bound', 'verdict')
+WHERE withholds IN ('bound', 'verdict') OR check_name = 'collectives_matched'
 ORDER BY detail
 LIMIT 2"""
 

@@ -68,6 +68,14 @@ WHERE step_id IS NOT NULL AND offset_ns IS NOT NULL
 
 _WITHOUT_CLOCK = "SELECT rank FROM v1.rank_clock WHERE offset_ns IS NULL ORDER BY rank"
 
+# Ranks that the captures lack, and whether nothing states who takes part in the collectives.
+_MISSING = """
+SELECT
+    (SELECT coalesce(max(world_size), 0) - count(*) FROM v1.rank),
+    bool_or(group_ranks IS NULL)
+FROM v1.collective_instance
+"""
+
 _CLOCKS = """
 SELECT max(c.residual_ns),
     bool_or(c.method LIKE 'matched ends%') AND min(r.hostname) IS DISTINCT FROM max(r.hostname)
@@ -213,6 +221,9 @@ class _Analysis:
         )
         self.edges = fsdp2.edges(batch.program, self.capacity)
         self.weights = bound.weights(batch, by_ends=clock.tells_ends)
+        missing, of_unknown = con.execute(_MISSING).fetchone() or (0, False)
+        # Whether every rank that takes part in a collective is in the captures.
+        self.sees_all = not batch.unmatched and not (missing > 0 and of_unknown)
 
     def run(self) -> None:
         batch = self.batch
@@ -300,12 +311,18 @@ class _Analysis:
                       "those that others waited for most, the one that waited longest, and an even "
                       "spread; the bound and the what-ifs are those of all ranks", None)
             )  # fmt: skip
-        if batch.unmatched:
+        if not self.sees_all:
+            lack = (
+                f"{len(batch.unmatched)} collectives of the program lack participants"
+                if batch.unmatched
+                else "ranks were not captured, and nothing says which collectives they take part in"
+            )
             found.append(
                 Check("collectives_matched", None, "warn", float(len(batch.unmatched)), 0.0,
-                      f"{len(batch.unmatched)} collectives of the program lack participants: "
-                      "waits for other ranks are inside their durations, so the bound is that of "
-                      "the captured ranks alone", None)
+                      f"{lack}: "
+                      "waits for other ranks are inside their durations, so R3 is unknown, the "
+                      "bound is that of the captured ranks alone, and H1 and H2 hold such waits",
+                      None)
             )  # fmt: skip
         return found
 
@@ -480,7 +497,8 @@ class _Analysis:
         self.results.add(
             "step_gap",
             (rank, step, observed, t_lb, observed - t_lb, compute, total["work"],
-             *(total[name] for name in CLASSES), bool(batch.is_boundary[s]), is_provisional),
+             *(self._known(name, total[name]) for name in CLASSES),
+             bool(batch.is_boundary[s]), is_provisional),
         )  # fmt: skip
         program = batch.program
         own = self.offsets[rank, step]
@@ -507,6 +525,10 @@ class _Analysis:
                 ),
             )  # fmt: skip
 
+    def _known(self, name: str, length_ns: int) -> int | None:
+        """Waits for ranks that were not captured lie inside transfers: none seen is not none."""
+        return None if name == "R3" and not length_ns and not self.sees_all else length_ns
+
     def _ladder(self, setting: ladder.Setting, usable: Sequence[int]) -> None:
         batch = self.batch
         blocked = checks.blocking_sync(self.con, batch.steps) + checks.run_ahead(batch)
@@ -522,7 +544,8 @@ class _Analysis:
                        f"compute beside communication runs x{factor:.2f} of the same compute alone",
                        None)]
             )  # fmt: skip
-        for removed, played in ladder.ladder(setting).items():
+        rungs = [rung for rung in ladder.RUNGS if "R3" not in rung or self.sees_all]
+        for removed, played in ladder.ladder(setting, rungs).items():
             slow = (
                 contention.stretched(
                     setting, ladder.scenario(removed, setting.queues), played, factor

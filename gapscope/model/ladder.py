@@ -52,25 +52,29 @@ def scenario(removed: str, queues: tuple[Queue, ...]) -> Scenario:
     )
 
 
-def ladder(setting: Setting) -> dict[str, Replayed]:
-    """Every rung of the ladder, by what it removes."""
-    return {rung: setting.play(scenario(rung, setting.queues)) for rung in RUNGS}
+def ladder(setting: Setting, rungs: Sequence[str] = RUNGS) -> dict[str, Replayed]:
+    """Rungs of the ladder, by what they remove."""
+    return {rung: setting.play(scenario(rung, setting.queues)) for rung in rungs}
 
 
 def shapley(step_ns: dict[str, int]) -> dict[str, tuple[float, int, int]]:
-    """Mechanism -> (Shapley value, least, most) of what its removal saves over all orders, ns."""
+    """Mechanism -> (Shapley value, least, most) of what its removal saves over all orders, ns.
+
+    Of the mechanisms that the ladder has a rung for: R3 has none where ranks are missing.
+    """
     result = {}
-    for mechanism in MECHANISMS:
-        others = [m for m in MECHANISMS if m != mechanism]
+    known = [mechanism for mechanism in MECHANISMS if mechanism in step_ns]
+    for mechanism in known:
+        others = [m for m in known if m != mechanism]
         value = 0.0
         gains = []
-        for n in range(len(MECHANISMS)):
+        for n in range(len(known)):
             for some in itertools.combinations(others, n):
                 before = "+".join(m for m in MECHANISMS if m in some)
                 after = "+".join(m for m in MECHANISMS if m in some or m == mechanism)
                 gain = step_ns[before] - step_ns[after]
                 gains.append(gain)
-                value += gain / (math.comb(len(others), n) * len(MECHANISMS))
+                value += gain / (math.comb(len(others), n) * len(known))
         result[mechanism] = (value, min(gains), max(gains))
     return result
 

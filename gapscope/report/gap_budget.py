@@ -54,7 +54,10 @@ def waterfall(facts: Facts) -> Waterfall:
     step = row["observed_ns"]
     bars = [Bar("observed", "observed", 0, step, 1.0)]
     top = step
-    for name in (*model_queries.RECOVERABLE, *model_queries.BESIDE):
+    recoverable = [
+        name for name in model_queries.RECOVERABLE if row[f"{name.lower()}_ns"] is not None
+    ]
+    for name in (*recoverable, *model_queries.BESIDE):
         top = _fall(bars, row, name, top)
     _reaches(facts, top, row["t_lb_ns"], "T_lb")
     bars.append(Bar("T_lb", "t_lb", 0, top, top / step))

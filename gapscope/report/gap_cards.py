@@ -40,7 +40,6 @@ def build(facts: Facts) -> tuple[Opportunity, ...]:
 def statements(facts: Facts, cards: tuple[Opportunity, ...]) -> list[Statement]:
     """Words before the cards."""
     run = facts.model.run
-    recoverable = sum(run[f"{name.lower()}_ns"] for name in model_queries.RECOVERABLE)
     said = []
     where = f"in step {facts.at.step_id} " if facts.model.is_uneven else ""
     if not any(card.title.startswith("R") for card in cards):
@@ -52,8 +51,10 @@ def statements(facts: Facts, cards: tuple[Opportunity, ...]) -> list[Statement]:
         )
     said.append(
         Statement(
-            f"Classes are disjoint: {where}R1, R2 and R3 together are "
-            f"{value(recoverable, 'ns')} of the {value(run['gap_ns'], 'ns')} above T_lb. R is what "
+            f"Classes are disjoint: {where}"
+            + ("R1, R2 and R3" if facts.model.sees_skew else "R1 and R2")
+            + f" together are {value(facts.model.recoverable_ns, 'ns')} of the "
+            f"{value(run['gap_ns'], 'ns')} above T_lb. R is what "
             "could be got back, H is hard while the program stays.",
             "gap-classes",
         )
@@ -223,8 +224,8 @@ def _made_of(name: str, own: list[Row]) -> str:
 
 def _can_tell(known: model.Model, name: str) -> bool:
     """Where more is recoverable than hard, what a change saves says nothing of the hard part."""
-    recoverable = sum(known.run[f"{part.lower()}_ns"] for part in model_queries.RECOVERABLE)
-    return not (name.startswith("H") and recoverable > known.run[f"{name.lower()}_ns"])
+    hard = known.run[f"{name.lower()}_ns"] if name.startswith("H") else None
+    return hard is None or known.recoverable_ns <= hard
 
 
 def _worth(known: model.Model, name: str, action: Row) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapscope.model.ladder import MECHANISMS
 from gapscope.report import model, model_queries
 from gapscope.report.document import Part, Quantity, Statement
 from gapscope.units import interval, listed, plural, value, values
@@ -60,6 +59,8 @@ def headline(facts: Facts) -> Statement:
     if hard > run["gap_ns"]:
         part = value(hard / run["observed_ns"], "share")
         rest = f"; {value(hard, 'ns')} ({part}) are hard idle that the program brings"
+    if not known.sees_skew:
+        rest += "; waits for ranks without a capture, if there are any, are inside T_lb"
     if known.is_clean:
         return Statement(f"{begin}: little is left, {_gain(run)}{rest}.", "t-lb")
     top = known.top
@@ -178,6 +179,7 @@ def parts(facts: Facts) -> tuple[Part, ...]:
             known.amount(name),
         )
         for name in names
+        if name == "T_lb" or known.run[f"{name.lower()}_ns"] is not None
     ]
     found.append(Part("compute", "compute", known.amount("compute")))
     other = sum(known.run[f"{name}_ns"] for name in (*model_queries.BESIDE, "work"))
@@ -193,11 +195,16 @@ def _text(amount: Quantity) -> str:
 
 def _amounts(row: Row, names: tuple[str, ...]) -> str:
     """`R3 cross-rank skew 1.05 ms, R1 ...`, the largest first."""
-    order = sorted(names, key=lambda name: -row[f"{name.lower()}_ns"])
+    known = [name for name in names if row[f"{name.lower()}_ns"] is not None]
+    order = sorted(known, key=lambda name: -row[f"{name.lower()}_ns"])
     times = values([row[f"{name.lower()}_ns"] for name in order], "ns")
+    unknown = [name for name in names if name not in known]
     return ", ".join(
         f"{name + ' ' if name in ('R1', 'R2', 'R3') else ''}{model.NAMES[name]} {time}"
-        for name, time in zip(order, times, strict=True)
+        for name, time in (
+            *zip(order, times, strict=True),
+            *((name, "unknown (ranks without a capture)") for name in unknown),
+        )
     )
 
 
@@ -251,7 +258,10 @@ def _hard(facts: Facts) -> Statement:
         said.append(f"{name} {model.NAMES[name]} {value(total, 'ns')}{colon} {', '.join(words)}")
     if not said:
         return Statement("No hard idle: the bound keeps compute busy throughout.", "t-lb")
-    return Statement(f"Hard while program and batch stay: {'; '.join(said)}.", "gap-classes")
+    rest = (
+        "" if known.sees_skew else " What was waited for ranks without a capture is part of this."
+    )
+    return Statement(f"Hard while program and batch stay: {'; '.join(said)}.{rest}", "gap-classes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,11 +298,14 @@ def _modelled(facts: Facts) -> list[Statement]:
     if removed == "R3" and culprit is not None and culprit["sub_cause"] in known.rungs:
         # Waiting is over when the rank that comes last is on time.
         removed = culprit["sub_cause"]
-    rung, every = known.rungs[removed], known.rungs["+".join(MECHANISMS)]
+    every = max(known.rungs.values(), key=lambda row: len(row["removed"]))
+    *some, last = every["removed"].split("+")
+    rung = known.rungs[removed]
     return [
         Statement(
             f"Modelled{_over(known)}: without {removed} the step takes "
-            f"{plain_and_stretched(rung)}, without R1, R2 and R3 {plain_and_stretched(every)}; "
+            f"{plain_and_stretched(rung)}, without {', '.join(some)} and {last} "
+            f"{plain_and_stretched(every)}; "
             f"replayed as executed {value(known.rungs['']['step_ns'], 'ns')}."
             + (
                 " The longer ones are with compute that comes to overlap slowed down "

@@ -88,6 +88,16 @@ class Model:
         return found[0] if found and found[0]["total_ns"] else None
 
     @property
+    def recoverable_ns(self) -> int:
+        """What of the shown step of the run's rank is known to be recoverable."""
+        return sum(self.run[f"{name.lower()}_ns"] or 0 for name in model_queries.RECOVERABLE)
+
+    @property
+    def sees_skew(self) -> bool:
+        """Whether waits for other ranks show: those for ranks without a capture do not."""
+        return self.has_bound and self.run["r3_ns"] is not None
+
+    @property
     def shown_step_id(self) -> int | None:
         """The step that stands for all ranks; None without a bound."""
         return self.run["step_id"] if self.has_bound else None

@@ -25,4 +25,5 @@ def mean(rows: Iterable[dict[str, Any]]) -> dict[str, tuple[float, int, int]]:
             max(one[name][2] for one in found),
         )
         for name in MECHANISMS
+        if all(name in one for one in found)
     }

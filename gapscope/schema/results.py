@@ -33,7 +33,7 @@ _MODEL = (
         work_ns        BIGINT  ns Compute engine busy with copies, without compute.
         r1_ns          BIGINT  ns Late launch.
         r2_ns          BIGINT  ns Queue serialization.
-        r3_ns          BIGINT  ns Cross-rank skew.
+        r3_ns          BIGINT  ns Cross-rank skew; NULL: unknown, since collectives lack participants and none was seen.
         h1_ns          BIGINT  ns Structural idle of the bound.
         h2_ns          BIGINT  ns Budget idle of the bound.
         floor_ns       BIGINT  ns Launch floor.
@@ -69,7 +69,7 @@ _MODEL = (
     table_of(
         "what_if",
         "rank, step_id, removed",
-        "Length of each step when mechanisms are removed; no row where the ladder is refused.",
+        "Length of each step when mechanisms are removed; no row where the ladder is refused, nor of R3 where collectives lack participants.",
         """
         rank           BIGINT  -  Global rank.
         step_id        BIGINT  -  Step.

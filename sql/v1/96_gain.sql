@@ -80,7 +80,7 @@ held AS (
         LATERAL (
             VALUES ('R1', g.r1_ns), ('R2', g.r2_ns), ('R3', g.r3_ns)
         ) AS c (cost, recoverable_ns)
-    WHERE NOT g.is_provisional
+    WHERE NOT g.is_provisional AND c.recoverable_ns IS NOT NULL
     UNION ALL
     SELECT
         NULL AS rank,
