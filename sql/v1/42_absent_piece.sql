@@ -2,7 +2,7 @@
 -- purpose:    Compute-absent time of each window cut into pieces of one class: what the Gantt draws.
 -- grain:      rank, projection, step_id, start_ns
 -- depends-on: v1.compute_gap, v1.step_window
--- materialise: rank
+-- materialise: no
 -- since:      1
 -- columns:
 --   rank            BIGINT   -  Global rank.
@@ -16,14 +16,6 @@
 --   op_id           BIGINT   -  Compute op that ends the gap.
 --   producer_op_id  BIGINT   -  Op credited with a blocking piece.
 --   producer_class  VARCHAR  -  Its time class.
--- audit pieces_equal_budget:
---   SELECT b.rank, b.projection, b.step_id FROM v1.window_budget AS b LEFT JOIN v1.absent_piece AS p
---   ON b.rank = p.rank AND b.projection = p.projection AND b.step_id = p.step_id
---   GROUP BY b.rank, b.projection, b.step_id, b.launch_starved_ns, b.blocking_ns, b.stalled_ns, b.tail_ns
---   HAVING b.launch_starved_ns <> coalesce(sum(p.dur_ns) FILTER (WHERE p.absent_class = 'launch_starved'), 0)
---   OR b.blocking_ns <> coalesce(sum(p.dur_ns) FILTER (WHERE p.absent_class = 'blocking'), 0)
---   OR b.stalled_ns <> coalesce(sum(p.dur_ns) FILTER (WHERE p.absent_class = 'stalled'), 0)
---   OR b.tail_ns <> coalesce(sum(p.dur_ns) FILTER (WHERE p.absent_class = 'tail'), 0)
 CREATE OR REPLACE VIEW v1.absent_piece AS
 -- Windows of one projection do not overlap, so a gap meets those from the one that it starts in to the
 -- one that it ends in: two sorted look-ups, not a comparison of every gap with every window.

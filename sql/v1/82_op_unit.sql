@@ -176,7 +176,7 @@ on_thread AS (
         ON o.rank = s.rank AND o.launch_tid = s.tid AND o.launch_start_ns >= s.at_ns
 ),
 
-in_host_step AS (
+in_host_step AS MATERIALIZED (
     SELECT
         o.*,
         s.stage_phase,
@@ -193,10 +193,17 @@ device_window AS (
 
 in_step AS MATERIALIZED (
     SELECT
+        *,
+        host_step_id AS step_id
+    FROM in_host_step
+    WHERE host_step_id IS NOT NULL
+    UNION ALL
+    SELECT
         o.*,
-        coalesce(o.host_step_id, CASE WHEN o.start_ns < w.end_ns THEN w.step_id END) AS step_id
+        w.step_id
     FROM in_host_step AS o
-    ASOF LEFT JOIN device_window AS w ON o.rank = w.rank AND o.start_ns >= w.start_ns
+    ASOF INNER JOIN device_window AS w ON o.rank = w.rank AND o.start_ns >= w.start_ns
+    WHERE o.host_step_id IS NULL AND o.start_ns < w.end_ns
 ),
 
 -- What copies in and what comes after the collective are told by the order within the label.
@@ -252,38 +259,44 @@ placed AS (
     FROM in_step AS o
     LEFT JOIN backward_thread AS b ON o.rank = b.rank AND o.launch_tid = b.tid
     LEFT JOIN reduced AS r ON o.rank = r.rank AND o.leaf_range_id = r.leaf_range_id
-    WHERE o.step_id IS NOT NULL
 ),
 
 -- Bare compute makes a new node when unit or phase changes in host issue order, and behind a copy-out (what came
 -- before it, such as a cast of the inputs, did not need it); a label makes one of each kind.
-ordered AS (
+marked AS (
     SELECT
         *,
-        row_number() OVER by_issue - 1 AS issue_rank,
         anchor = 'label' OR node_kind = 'COMM' AS is_own_node,
-        -- The thread that calls backward() fills the loss' own gradient with ones before autograd's thread begins.
-        is_fill AND node_kind = 'FWD' AND anchor = 'order' AS may_be_seed,
-        count(CASE WHEN node_kind = 'AGOUT' THEN 1 END) OVER by_issue AS copy_outs
+        CASE WHEN anchor <> 'label' AND node_kind <> 'COMM' THEN struct_pack(
+            unit := unit,
+            node_kind := node_kind,
+            -- The thread that calls backward() fills the loss' own gradient with ones before autograd's thread begins.
+            may_be_seed := is_fill AND node_kind = 'FWD' AND anchor = 'order'
+        ) END AS bare
     FROM placed
-    WINDOW
-        by_issue AS (
-            PARTITION BY rank, step_id ORDER BY correlation_id, start_ns, op_id
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        )
 ),
 
 beside AS (
     SELECT
-        *,
-        may_be_seed AND coalesce(lead(node_kind) OVER bare = 'BWD', FALSE) AS is_seed,
-        lag(unit) OVER bare AS unit_before,
-        CASE
-            WHEN lag(may_be_seed) OVER bare AND node_kind = 'BWD' THEN 'BWD' ELSE lag(node_kind) OVER bare
-        END AS node_kind_before,
-        lag(copy_outs) OVER bare AS copy_outs_before
-    FROM ordered
-    WINDOW bare AS (PARTITION BY rank, step_id, is_own_node ORDER BY issue_rank)
+        * EXCLUDE (bare, is_fill, start_ns),
+        row_number() OVER by_issue - 1 AS issue_rank,
+        last_value(bare IGNORE NULLS) OVER so_far AS bare_before,
+        coalesce(
+            bare['may_be_seed'] AND (first_value(bare IGNORE NULLS) OVER to_come)['node_kind'] = 'BWD', FALSE
+        ) AS is_seed,
+        last_value(CASE WHEN node_kind = 'AGOUT' THEN TRUE WHEN bare IS NOT NULL THEN FALSE END IGNORE NULLS)
+            OVER so_far AS is_behind_copy_out
+    FROM marked
+    WINDOW
+        by_issue AS (PARTITION BY rank, step_id ORDER BY correlation_id, start_ns, op_id),
+        so_far AS (
+            PARTITION BY rank, step_id ORDER BY correlation_id, start_ns, op_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ),
+        to_come AS (
+            PARTITION BY rank, step_id ORDER BY correlation_id, start_ns, op_id
+            ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
+        )
 ),
 
 parted AS (
@@ -294,15 +307,17 @@ parted AS (
         correlation_id,
         leaf_range_id,
         unit,
-        unit_before,
-        node_kind_before,
-        copy_outs,
-        copy_outs_before,
         issue_rank,
         is_own_node,
         anchor,
         CASE WHEN is_seed THEN 'BWD' ELSE node_kind END AS node_kind,
-        CASE WHEN is_seed THEN 'backward' ELSE phase END AS phase
+        CASE WHEN is_seed THEN 'backward' ELSE phase END AS phase,
+        -- Goes on with the node of the bare op before it.
+        unit = bare_before['unit']
+        AND node_kind = CASE
+            WHEN bare_before['may_be_seed'] AND node_kind = 'BWD' THEN 'BWD' ELSE bare_before['node_kind']
+        END
+        AND NOT is_behind_copy_out AS is_same_node
     FROM beside
 ),
 
@@ -322,17 +337,7 @@ keyed AS MATERIALIZED (
             WHEN node_kind = 'COMM' THEN issue_rank
             WHEN is_own_node THEN leaf_range_id
             ELSE
-                count(
-                    CASE
-                        WHEN is_own_node THEN NULL
-                        WHEN
-                            unit = unit_before
-                            AND node_kind = node_kind_before
-                            AND copy_outs = copy_outs_before
-                            THEN NULL
-                        ELSE 1
-                    END
-                ) OVER (
+                count(CASE WHEN is_own_node OR is_same_node THEN NULL ELSE 1 END) OVER (
                     PARTITION BY rank, step_id ORDER BY issue_rank
                     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
                 )

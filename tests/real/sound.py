@@ -9,6 +9,14 @@ if TYPE_CHECKING:
 
 # Rows that contradict each other. These views are computed when they are read, so no ingest audits them.
 CONTRADICTIONS = {
+    "pieces add up to the split of the budget": """
+SELECT b.rank, b.projection, b.step_id FROM v1.window_budget AS b LEFT JOIN v1.absent_piece AS p
+ON b.rank = p.rank AND b.projection = p.projection AND b.step_id = p.step_id
+GROUP BY b.rank, b.projection, b.step_id, b.launch_starved_ns, b.blocking_ns, b.stalled_ns, b.tail_ns
+HAVING b.launch_starved_ns <> coalesce(sum(p.dur_ns) FILTER (WHERE p.absent_class = 'launch_starved'), 0)
+OR b.blocking_ns <> coalesce(sum(p.dur_ns) FILTER (WHERE p.absent_class = 'blocking'), 0)
+OR b.stalled_ns <> coalesce(sum(p.dur_ns) FILTER (WHERE p.absent_class = 'stalled'), 0)
+OR b.tail_ns <> coalesce(sum(p.dur_ns) FILTER (WHERE p.absent_class = 'tail'), 0)""",
     "communication of all families is that of the budget": """
 SELECT b.rank, b.projection, b.step_id FROM v1.window_budget AS b LEFT JOIN v1.family_time AS f
 ON b.rank = f.rank AND b.projection = f.projection AND b.step_id = f.step_id AND f.level = 'total'
