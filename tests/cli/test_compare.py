@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import shutil
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import duckdb
@@ -181,6 +183,26 @@ def test_check_of_what_is_not_known_exits_3(gapscope, tiny_run, other_world, pol
     assert other.returncode == 3
     suite = ET.fromstring(other.stdout)
     assert (suite.get("failures"), suite.get("errors")) == ("0", "1")
+
+
+def test_a_baseline_that_is_no_run_is_refused_whatever_the_rules(gapscope, tiny_run, tmp_path):
+    policy = tmp_path / "steps.toml"
+    policy.write_text("min_steps = 1\n", encoding="utf-8")
+    done = gapscope("check", tiny_run, "--policy", policy, "--baseline", tmp_path / "nope.run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nope.run" in done.stderr
+    assert gapscope("check", tiny_run, "--policy", policy, "--baseline", tiny_run).returncode == 0
+
+
+def test_the_example_tolerates_what_every_nsight_capture_lacks(gapscope, policy, tmp_path):
+    cut = Path(__file__).resolve().parents[1] / "data" / "nsys_stats" / "n_base_step1.sqlite.gz"
+    capture = tmp_path / "rank0.sqlite"
+    capture.write_bytes(gzip.decompress(cut.read_bytes()))
+    run = tmp_path / "cut.run"
+    assert gapscope("ingest", capture, "-o", run, "--rank", "rank0.sqlite=0").returncode == 0
+    found = gapscope("check", run, "--policy", policy, "--json")
+    rules = {rule["rule"]: rule for rule in json.loads(found.stdout)["rules"]}
+    assert rules["tolerated_limits"]["verdict"] == "pass", rules["tolerated_limits"]
 
 
 def test_check_annotates_for_github(gapscope, slower, policy):
