@@ -90,6 +90,7 @@ def statements(
     """What the headline rests on, what cannot be said, and what else differs."""
     checks = list(checks)
     said = [
+        *_same(checks),
         *_made_of(ledgers, steps, shown["rank"]),
         *_queues(queues),
         *_residual(ledgers),
@@ -123,6 +124,16 @@ def statements(
             )
         )
     return tuple(said)
+
+
+def _same(checks: Iterable[Check]) -> Iterable[Statement]:
+    """That there is one run, read twice."""
+    if any(check.item == "captures" for check in checks):
+        yield Statement(
+            "A and B are the same run: both were made from the same captures. What differs comes "
+            "from how they were read, not from the program.",
+            "comparable",
+        )
 
 
 def _made_of(

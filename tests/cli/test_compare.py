@@ -60,7 +60,18 @@ def test_a_run_against_itself(gapscope, tiny_run):
     assert content["schema"] == "gapscope.compare/1"
     assert content["is_comparable"] is True
     assert all(line["delta_ns"] == 0 for item in content["ledgers"] for line in item["lines"])
-    # They have one name; no more of the path is said than tells them apart.
+    assert (content["a"], content["b"]) == (tiny_run.name, tiny_run.name)
+    assert content["statements"][0]["text"].startswith("A and B are the same run: ")
+    alike = {check["item"] for check in content["checks"] if check["verdict"] == "same"}
+    assert "captures" in alike
+
+
+def test_runs_of_one_name_are_told_apart_by_their_directories(gapscope, tiny_run, tmp_path):
+    other = tmp_path / "other" / tiny_run.name
+    shutil.copytree(tiny_run, other)
+    content = json.loads(gapscope("compare", tiny_run, other, "--json").stdout)
+    # No more of the path is said than tells them apart.
+    assert content["b"] == f"other/{tiny_run.name}"
     assert content["a"].count("/") == 1
 
 
