@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapscope.compare.document import Comparison
 from gapscope.compare.policy import EXAMPLE
-from gapscope.units import listed, plural, value
+from gapscope.units import fixed, listed, plural, value
 
 if TYPE_CHECKING:
     from gapscope.compare.ledgers import Rows
@@ -164,7 +164,7 @@ def _regression(limit: float, comparison: Comparison | None) -> Finding:
         "range": "range of few steps",
         "edges": "a launch more or less",
     }[step.median_interval.kind]
-    detail = f"{said} {low:+.2f} to {high:+.2f} %"
+    detail = f"{said} {fixed(low, '+')} to {fixed(high, '+')} %"
     verdict = Verdict.UNKNOWN
     if low > limit:
         verdict = Verdict.FAIL
