@@ -135,7 +135,12 @@ def test_tables_fit_the_width_and_data_formats_keep_everything(gapscope, tiny_ru
 
 
 def test_table_without_room_drops_whole_columns(gapscope, tiny_run):
-    done = gapscope("sql", tiny_run, "-c", "FROM step_budget ORDER BY ALL").stdout.splitlines()
+    cut = gapscope("sql", tiny_run, "-c", "FROM step_budget ORDER BY ALL")
+    assert cut.stderr == (
+        "columns that do not fit are left out: `--format csv`, json or md has all\n"
+    )
+    assert gapscope("sql", tiny_run, "-c", "SELECT 1 AS a").stderr == ""
+    done = cut.stdout.splitlines()
     assert max(map(len, done)) <= 80
     assert all(line.endswith("…") for line in [done[0], *done[2:]])
     whole = json.loads(
