@@ -182,7 +182,10 @@ def _queues(rows: Sequence[Row]) -> Iterable[Statement]:
         f"{side}: {' and '.join(streams) if streams else 'none found'}"
         for side, streams in found.items()
     )
-    yield Statement(f"Streams that share a hardware queue differ. {said}.", "mechanism")
+    yield Statement(
+        f"Streams that share a hardware queue differ, as inferred from the traces. {said}.",
+        "mechanism",
+    )
 
 
 def _residual(ledgers: Sequence[Ledger]) -> Iterable[Statement]:
