@@ -19,7 +19,7 @@ def test_it_fits_eighty_columns_and_says_what_it_knows(gapscope, tiny_run):
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "2 of 2 captured" in done.stdout
-    assert "residual" in done.stdout
+    assert "(p95 of matched ends; largest on rank " in " ".join(done.stdout.split())
     assert "Look at these ranks:" in done.stdout
 
 
