@@ -34,6 +34,13 @@ def test_report_does_not_replace_what_is_not_its_own(gapscope, tiny_run, tmp_pat
     assert gapscope("report", tiny_run, "-o", named, "-f").returncode == 0
 
 
+def test_a_directory_is_no_file_to_write(gapscope, tiny_run, tmp_path):
+    for command in (("report", tiny_run), ("compare", tiny_run, tiny_run)):
+        done = gapscope(*command, "-o", tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error[exists]: `{tmp_path}` is a directory\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "start"),
     [
