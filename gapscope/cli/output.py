@@ -117,7 +117,7 @@ def paged(header: Sequence[str], rows: Iterable[Sequence[object]], *, limit: int
     cells = [list(row) for row in rows]
     texts = [[_cell(value) for value in row] for row in cells]
     widths, numeric = _measured(header, texts)
-    pages = []
+    pages: list[str] = []
     left = list(range(1, len(header)))
     while left or not pages:
         shown = [0, *left]
