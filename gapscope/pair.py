@@ -96,7 +96,7 @@ def pair_of(
 def run_names(a: Path, b: Path) -> tuple[str, str]:
     """What two runs are called: no more of their paths than tells them apart."""
     own, other = a.resolve(), b.resolve()
-    if own.name != other.name:
+    if own == other or own.name != other.name:
         return own.name, other.name
     return f"{own.parent.name}/{own.name}", f"{other.parent.name}/{other.name}"
 

@@ -81,6 +81,12 @@ def number(value: float | None, divisor: float = 1.0, unit: str = "ns") -> str:
     return f"{scaled:.2f}" if size >= 0.01 else f"{scaled:.2g}"
 
 
+def fixed(amount: float, sign: str = "") -> str:
+    """Two digits after the point; what rounds to nothing has no sign."""
+    text = f"{amount:{sign}.2f}"
+    return text if float(text) else "0.00"
+
+
 def value(amount: float | None, unit: str) -> str:
     """A number with its unit, e.g. `194.5 ms`."""
     if amount is None:

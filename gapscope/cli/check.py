@@ -72,6 +72,9 @@ def check(
     if baseline is not None and "max_regression_percent" in rules:
         with open_pair(baseline, run) as pair:
             comparison = build(pair, *run_names(baseline, run))
+    elif baseline is not None:
+        # No rule needs it: it must be a run all the same.
+        open_run(baseline).close()
     with open_run(run) as opened:
         findings = gate.judge(rules, opened, comparison)
     _print(findings, Format.JSON if as_json else format_, run)

@@ -135,6 +135,7 @@ def _forbidding(document: Comparison) -> str:
 def _format_of(out: Path | None) -> Format:
     if out is None or out.suffix.lower() == _DATABASE:
         return Format.TABLE
+    files.check_no_directory(out)
     chosen = _SUFFIXES.get(out.suffix.lower())
     if chosen is None:
         raise GapscopeError(

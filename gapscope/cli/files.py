@@ -11,10 +11,15 @@ from pathlib import Path
 from gapscope.errors import GapscopeError
 
 
-def check_free(path: Path, *, force: bool, is_ours: bool = False) -> None:
-    """Refuse to replace an existing output, unless forced or it is `is_ours` to replace."""
+def check_no_directory(path: Path) -> None:
+    """Refuse a directory where a file is to be written."""
     if path.is_dir() and not path.is_symlink():
         raise GapscopeError("exists", f"`{path}` is a directory", "choose a file with `-o`")
+
+
+def check_free(path: Path, *, force: bool, is_ours: bool = False) -> None:
+    """Refuse to replace an existing output, unless forced or it is `is_ours` to replace."""
+    check_no_directory(path)
     if (path.exists() or path.is_symlink()) and not force and not is_ours:
         raise GapscopeError(
             "exists", f"`{path}` exists", "replace it with `-f`, or choose another with `-o`"

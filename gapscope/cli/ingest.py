@@ -164,6 +164,8 @@ def run_ingest(
     from gapscope.remote import check_target, upload, url_of
 
     declared = configuration_file.read(config)
+    if declared and config is None:
+        output.say(f"declared configuration taken from `{configuration_file.DEFAULT}`", quiet=quiet)
     if steps is None:
         steps = declared.get("run", {}).get("step")
 

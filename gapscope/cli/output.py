@@ -14,6 +14,9 @@ from typing import Any
 from gapscope.errors import GapscopeError
 from gapscope.units import plain
 
+# Stands for the columns of a table that do not fit.
+MORE = "…"
+
 # Text in a table is not squeezed below this.
 _NARROWEST = 12
 
@@ -83,8 +86,7 @@ def table(
     is left go, whole, and `…` stands for them: half a number would be a wrong number.
     """
     cells = [[_cell(value) for value in row] for row in rows]
-    numeric = [all(_is_number(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
-    widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(header)]
+    widths, numeric = _measured(header, cells)
     if limit is not None:
         count, cap = _fit(widths, numeric, limit)
         header, cells = list(header[:count]), [row[:count] for row in cells]
@@ -93,9 +95,9 @@ def table(
             for w, is_number in zip(widths[:count], numeric[:count], strict=True)
         ]
         if count < len(numeric):
-            header, widths = [*header, "…"], [*widths, 1]
+            header, widths = [*header, MORE], [*widths, 1]
             numeric = [*numeric[:count], False]
-            cells = [[*row, "…"] for row in cells]
+            cells = [[*row, MORE] for row in cells]
     lines = []
     for row in [list(header), ["-" * w for w in widths], *cells]:
         for line in _row_lines(row, widths, cell_lines):
@@ -105,6 +107,29 @@ def table(
             ]
             lines.append("  ".join(parts).rstrip())
     return "\n".join(lines)
+
+
+def paged(header: Sequence[str], rows: Iterable[Sequence[object]], *, limit: int | None) -> str:
+    """`table` with every column: those that do not fit follow in tables of their own.
+
+    Each of these begins with the first column, which says whose row it is.
+    """
+    cells = [list(row) for row in rows]
+    texts = [[_cell(value) for value in row] for row in cells]
+    widths, numeric = _measured(header, texts)
+    pages: list[str] = []
+    left = list(range(1, len(header)))
+    while left or not pages:
+        shown = [0, *left]
+        while limit is not None and len(shown) > 2:
+            count, _ = _fit([widths[i] for i in shown], [numeric[i] for i in shown], limit)
+            if count == len(shown):
+                break
+            shown.pop()
+        left = left[len(shown) - 1 :]
+        named = [header[i] for i in shown]
+        pages.append(table(named, [[row[i] for i in shown] for row in cells], limit=limit))
+    return "\n\n".join(pages)
 
 
 def wrapped(lead: str, text: str) -> str:
@@ -117,6 +142,15 @@ def wrapped(lead: str, text: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def _measured(
+    header: Sequence[str], cells: Sequence[Sequence[str]]
+) -> tuple[list[int], list[bool]]:
+    """How wide each column is, and which are of numbers."""
+    widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(header)]
+    numeric = [all(_is_number(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
+    return widths, numeric
 
 
 def _fit(widths: Sequence[int], numeric: Sequence[bool], limit: int) -> tuple[int, int]:

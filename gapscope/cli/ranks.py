@@ -20,6 +20,12 @@ _SCHEMA = "gapscope.ranks/1"
 _FEW = 16
 
 
+_MEDIANS = (
+    "times of a rank are medians over its steps, each for itself and the lower of two: those of a "
+    "line need not be of one step, nor sum to it."
+)
+
+
 class Format(str, Enum):
     """Of the answer on stdout."""
 
@@ -39,7 +45,8 @@ def ranks(
 ) -> None:
     """Survey all ranks: parts, fastest and slowest, stragglers, and whom to look at closely.
 
-    Exit code 3 when no rank has a step that counts.
+    Times of a rank are medians over its steps, each for itself: those of a line need not be of one
+    step. Exit code 3 when no rank has a step that counts.
 
     Example: gapscope ranks --all
     """
@@ -117,7 +124,9 @@ def _text(answer: dict[str, Any], listed: pl.DataFrame, *, everyone: bool) -> st
         lines += ["", _bandwidth_table(answer["bandwidth"])]
     if everyone or listed.height <= _FEW:
         lines += ["", _rank_table(answer["ranks"])]
-    else:
+    if answer["ranks"]:
+        lines += ["", output.wrapped("note    ", _MEDIANS)]
+    if not everyone and listed.height > _FEW:
         lines += ["", f"`gapscope ranks {answer['run']} --all` lists {listed.height:,} ranks."]
     return "\n".join(lines)
 
@@ -131,7 +140,7 @@ def _part_table(rows: list[dict[str, Any]]) -> str:
     from gapscope.report import survey
 
     header = ("part", "ranks", "", "steps", "fastest ms", "rank", "slowest ms", "rank", "spread")
-    return output.table(
+    return output.paged(
         header,
         [
             (
@@ -174,7 +183,7 @@ def _representative_table(rows: list[dict[str, Any]]) -> str:
         reasons.setdefault(row["rank"], []).append(usual)
     first = {row["rank"]: row for row in reversed(rows)}
     header = ("rank", "as", *(heading for heading, _ in _USUAL[:7]))
-    return output.table(
+    return output.paged(
         header,
         [
             (rank, ", ".join(roles), *(_ms(first[rank][key]) for _, key in _USUAL[:7]))
@@ -192,7 +201,7 @@ def _rank_table(rows: list[dict[str, Any]]) -> str:
         *(heading for heading, _ in _USUAL),
         *("laggard", "early start", "late end", "host", "collectives"),
     )
-    return output.table(
+    return output.paged(
         header,
         [
             (
@@ -215,7 +224,7 @@ def _bandwidth_table(rows: list[dict[str, Any]]) -> str:
     from gapscope.units import value
 
     header = ("collective", "message", "ranks", "resolved", "transfer ms", "alg. GB/s", "bus GB/s")
-    return output.table(
+    return output.paged(
         header,
         [
             (

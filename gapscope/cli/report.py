@@ -144,6 +144,7 @@ def _format_of(out: str | None) -> Format:
         return Format.HTML
     if out == "-":
         return Format.TEXT
+    files.check_no_directory(Path(out))
     suffix = Path(out).suffix.lower()
     if suffix not in _SUFFIXES:
         raise GapscopeError(

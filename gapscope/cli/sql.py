@@ -161,7 +161,10 @@ def _print(header: tuple[str, ...], rows: Any, format_: RowFormat) -> None:
     else:
         # Only a screen cuts text: whatever reads a pipe gets everything.
         limit = output.screen_width()
-        output.data(output.table(header, rows, limit=limit, cell_lines=_CELL_LINES))
+        text = output.table(header, rows, limit=limit, cell_lines=_CELL_LINES)
+        output.data(text)
+        if text.partition("\n")[0].endswith(output.MORE):
+            output.say("columns that do not fit are left out: `--format csv`, json or md has all")
 
 
 def _markdown_cell(text: str) -> str:

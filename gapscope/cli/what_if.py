@@ -12,7 +12,7 @@ from gapscope.cli import output
 from gapscope.cli.options import DEFAULT_RUN, Json, RunArgument
 from gapscope.cli.results import require_model
 from gapscope.errors import EXIT_INCONCLUSIVE, GapscopeError
-from gapscope.units import plural
+from gapscope.units import fixed, plural
 
 if TYPE_CHECKING:
     from gapscope.run import Run
@@ -304,7 +304,7 @@ def _step_cells(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _ms(value: int | None) -> str:
-    return "" if value is None else f"{value / 1e6:.2f}"
+    return "" if value is None else fixed(value / 1e6)
 
 
 def _range(low: int, high: int) -> str:

@@ -8,7 +8,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from gapscope.compare.document import Comparison
-from gapscope.units import listed, value
+from gapscope.compare.policy import EXAMPLE
+from gapscope.units import fixed, listed, plural, value
 
 if TYPE_CHECKING:
     from gapscope.compare.ledgers import Rows
@@ -84,11 +85,6 @@ ORDER BY detail
 LIMIT 2"""
 
 _PERTURBATION = """\
-SELECT 1 AS found
-FROM information_schema.tables
-WHERE table_schema = 'v1' AND table_name = 'perturbation'"""
-
-_PERTURBATION = """\
 SELECT rank, slowdown
 FROM v1.perturbation
 WHERE slowdown IS NOT NULL
@@ -101,6 +97,8 @@ FROM v1.capture_quality
 WHERE forbids IS NOT NULL OR status = 'fail'
 GROUP BY check_name
 ORDER BY check_name"""
+
+_CHECKS = "SELECT DISTINCT check_name FROM v1.capture_quality"
 
 _AUDITS = """\
 SELECT DISTINCT audit_name FROM v1.audit_result WHERE failed_count > 0 ORDER BY audit_name"""
@@ -143,7 +141,9 @@ def _step(limit: float, run: Rows) -> Finding:
     if not row["step_count"]:
         return _unknown("max_step_ms", limit, "no step counts")
     low, high = value(row["low_ns"], "ns"), value(row["high_ns"], "ns")
-    detail = f"median of {row['step_count']} steps, {low} to {high}, each on its slowest rank"
+    detail = (
+        f"median of {plural(row['step_count'], 'step')}, {low} to {high}, each on its slowest rank"
+    )
     return _at_most("max_step_ms", row["step_ns"] / 1e6, limit, detail)
 
 
@@ -165,7 +165,7 @@ def _regression(limit: float, comparison: Comparison | None) -> Finding:
         "range": "range of few steps",
         "edges": "a launch more or less",
     }[step.median_interval.kind]
-    detail = f"{said} {low:+.2f} to {high:+.2f} %"
+    detail = f"{said} {fixed(low, '+')} to {fixed(high, '+')} %"
     verdict = Verdict.UNKNOWN
     if low > limit:
         verdict = Verdict.FAIL
@@ -222,4 +222,9 @@ def _limits(tolerated: list[str], run: Rows) -> Finding:
     said += [f"audit {row['audit_name']} does not hold" for row in run.rows(_AUDITS)]
     verdict = Verdict.FAIL if said else Verdict.PASS
     detail = "; ".join(said) or "no other check forbids anything, every audit holds"
+    # Some checks are there only where they found something: the example's are known.
+    known = {row["check_name"] for row in run.rows(_CHECKS)}
+    unknown = [name for name in tolerated if name not in known and f'"{name}"' not in EXAMPLE]
+    if unknown:
+        detail += f"; tolerated, but names no check of this run: {listed(unknown)}"
     return Finding("tolerated_limits", verdict, len(said), 0, detail)

@@ -90,6 +90,7 @@ def statements(
     """What the headline rests on, what cannot be said, and what else differs."""
     checks = list(checks)
     said = [
+        *_same(checks),
         *_made_of(ledgers, steps, shown["rank"]),
         *_queues(queues),
         *_residual(ledgers),
@@ -123,6 +124,16 @@ def statements(
             )
         )
     return tuple(said)
+
+
+def _same(checks: Iterable[Check]) -> Iterable[Statement]:
+    """That there is one run, read twice."""
+    if any(check.item == "captures" for check in checks):
+        yield Statement(
+            "A and B are the same run: both were made from the same captures. What differs comes "
+            "from how they were read, not from the program.",
+            "comparable",
+        )
 
 
 def _made_of(
@@ -171,7 +182,10 @@ def _queues(rows: Sequence[Row]) -> Iterable[Statement]:
         f"{side}: {' and '.join(streams) if streams else 'none found'}"
         for side, streams in found.items()
     )
-    yield Statement(f"Streams that share a hardware queue differ. {said}.", "mechanism")
+    yield Statement(
+        f"Streams that share a hardware queue differ, as inferred from the traces. {said}.",
+        "mechanism",
+    )
 
 
 def _residual(ledgers: Sequence[Ledger]) -> Iterable[Statement]:

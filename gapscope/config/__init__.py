@@ -48,9 +48,13 @@ def read(path: Path | None) -> dict[str, dict[str, Any]]:
             "bad-config", f"`{path}` is no TOML: {error}", "a table looks like `[fsdp2]`"
         ) from error
     for name, table in found.items():
-        if name not in CHECKS or not isinstance(table, dict):
+        if name not in CHECKS:
             raise GapscopeError(
                 "bad-config", f"`{path}`: unknown `{name}`", f"known tables: {', '.join(CHECKS)}"
+            )
+        if not isinstance(table, dict):
+            raise GapscopeError(
+                "bad-config", f"`{path}`: `{name}` must be a table", f"begin it with `[{name}]`"
             )
         CHECKS[name](table, str(path))
     return found

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import TYPE_CHECKING
 
 from gapscope.render import comparison_tables as tables
 from gapscope.report.document import Quantity
-from gapscope.units import plain, value
+from gapscope.units import fixed, plain, value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from gapscope.compare.document import Comparison
     from gapscope.report.document import Column, Table
 
@@ -65,10 +68,7 @@ def _table(table: Table, keys: tuple[str, ...], pinned: int = 0) -> list[str]:
     times = [_number(row[i]) for row in table.rows for i, c in columns if c.kind in _TIMES]
     divisor, unit = _unit(max((abs(time) for time in times if time is not None), default=0))
     texts = [
-        [
-            _head(column, unit),
-            *(_cell(row[place], column, divisor) for row in rows),
-        ]
+        [_head(column, unit), *_cells([row[place] for row in rows], column, divisor)]
         for place, column in columns
     ]
     widths = [max(map(len, column)) for column in texts]
@@ -105,21 +105,62 @@ def _number(cell: object) -> float | None:
     return cell if isinstance(cell, int | float) else None
 
 
-def _cell(cell: object, column: Column, divisor: float) -> str:
+def _cells(cells: Sequence[object], column: Column, divisor: float) -> list[str]:
     if column.kind in ("text", "code"):
-        return _name(cell)
-    amount = _number(cell)
+        texts = ["" if cell is None else plain(str(cell)).replace("\n", " ") for cell in cells]
+        short = shortened(texts, _NAME)
+        return [short[text] for text in texts]
+    return [_time(_number(cell), column.kind, divisor) for cell in cells]
+
+
+def _time(amount: float | None, kind: str, divisor: float) -> str:
     if amount is None:
         return ""
-    if column.kind == "share":
+    if kind == "share":
         return value(amount, "share")
-    sign = "+" if column.kind == "+ns" else ""
-    return f"{amount / divisor:{sign}.2f}" if amount else "0"
+    return fixed(amount / divisor, "+" if kind == "+ns" else "") if amount else "0"
 
 
-def _name(cell: object) -> str:
-    text = "" if cell is None else plain(str(cell)).replace("\n", " ")
-    return text if len(text) <= _NAME else f"{text[: _NAME - 3]}..."
+def shortened(texts: Iterable[str], room: int) -> dict[str, str]:
+    """Each text within `room` letters, so that different ones stay different.
+
+    What is too long is cut at its end. Where that leaves some alike, what follows from where they
+    begin to differ is shown too, behind what told them from the others. Last, they are numbered.
+    """
+    short = {text: text for text in texts}
+    long = [text for text in short if len(text) > room]
+    pending = [(0, group) for group in _alike(short, {text: _cut(text, room) for text in long})]
+    while pending:
+        start, group = pending.pop()
+        ends = min(group), max(group)
+        differing = (i for i, (a, b) in enumerate(zip(*ends, strict=False)) if a != b)
+        shared = next(differing, min(map(len, ends)))
+        # From the word in which they differ; of a long one, only its last letters before that.
+        word = len(re.sub(r"\w*$", "", group[0][:shared]))
+        follows = max(word, shared - room // 4)
+        head = room // 3
+        cuts = {
+            text: f"{text[start : start + head]}...{_cut(text[follows:], room - head - 3)}"
+            for text in group
+        }
+        pending += [(follows, group) for group in _alike(short, cuts)]
+    for same in _alike(short, {text: short[text] for text in long}):
+        for number, text in enumerate(same[1:], start=2):
+            short[text] = f"{short[text][: room - 3]}~{number}"
+    return short
+
+
+def _alike(short: dict[str, str], cuts: dict[str, str]) -> list[list[str]]:
+    """Take the cuts over, and say which texts they leave alike."""
+    short |= cuts
+    groups: dict[str, list[str]] = {}
+    for text, cut in cuts.items():
+        groups.setdefault(cut, []).append(text)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 3]}..."
 
 
 def _wrap(text: str, first: str = "") -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gapscope.report import queries
 from gapscope.report.document import Column, Statement, Table
 from gapscope.report.facts import table
-from gapscope.units import listed, plural, value
+from gapscope.units import fixed, listed, plural, value
 
 if TYPE_CHECKING:
     from gapscope.report.facts import Facts, Row
@@ -59,16 +59,22 @@ def covered(facts: Facts) -> list[Statement]:
         return []
     parts = facts.rows(COVERED)
     ranks = listed([row["rank"] for row in facts.ranks])
+    if captured == 1:
+        only, covers = f"rank {ranks} was captured", "it alone"
+    else:
+        only, covers = f"{captured:,} were captured ({ranks})", "these alone"
     of_parts = ""
     if len(parts) > 1:
         of_parts = (
             "; they are of "
             f"{plural(len(parts), 'part')}, and no rank is compared with one of another part"
         )
+    others = f"What the other {world - captured:,} do is unknown; one of them may be slower."
+    if world - captured == 1:
+        others = "What the other one does is unknown; it may be slower."
     return [
         Statement(
-            f"This covers the captured ranks only: {ranks}, {captured:,} of {world:,}{of_parts}. "
-            f"What the other {world - captured:,} do is unknown; one of them may be slower.",
+            f"Of {world:,} ranks only {only}: the verdict covers {covers}{of_parts}. {others}",
             "capture",
         )
     ]
@@ -92,6 +98,23 @@ def perturbation(facts: Facts) -> list[Statement]:
     ]
 
 
+def _not_material(facts: Facts) -> list[Statement]:
+    """That the profiled run was not materially slower, where unprofiled steps are declared."""
+    rows = facts.perturbation
+    if not rows or any(row["verdict"] != "not material" for row in rows):
+        return []
+    row = rows[0]
+    more = f" (the most of {plural(len(rows), 'rank')})" if len(rows) > 1 else ""
+    return [
+        Statement(
+            f"Not materially perturbed: profiled steps of rank {row['rank']} take "
+            f"{_sample(row, 'profiled')}, unprofiled ones {_sample(row, 'reference')}: "
+            f"{fixed(100 * row['slowdown'], '+')} %{more}.",
+            "perturbation",
+        )
+    ]
+
+
 def _sample(row: Row, name: str) -> str:
     low, high = value(row[f"{name}_min_ns"], "ns"), value(row[f"{name}_max_ns"], "ns")
     middle = value(row[f"{name}_median_ns"], "ns")
@@ -101,7 +124,7 @@ def _sample(row: Row, name: str) -> str:
 def statements(facts: Facts) -> list[Statement]:
     """What is not known of the run, in one sentence; the table says what each limits."""
     unknown = facts.rows(UNKNOWN)
-    said = perturbation(facts)
+    said = [*perturbation(facts), *_not_material(facts)]
     if unknown:
         said.append(
             Statement(

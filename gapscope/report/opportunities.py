@@ -260,7 +260,12 @@ def _host(facts: Facts, where: Setting) -> list[Statement]:
         )
     ]
     if calls:
-        top = ", ".join(f"{code(r['name'])} {value(r['overlap_ns'], 'ns')}" for r in calls[:3])
+        # Several threads may be in the same function, each for pieces of its own.
+        spent: dict[str, int] = {}
+        for row in calls:
+            spent[row["name"]] = spent.get(row["name"], 0) + row["overlap_ns"]
+        most = sorted(spent.items(), key=lambda item: -item[1])[:3]
+        top = ", ".join(f"{code(name)} {value(amount, 'ns')}" for name, amount in most)
         said.append(Statement(f"Inside {where.api} calls it spent most in {top}.", "host"))
     if unknown:
         said.append(

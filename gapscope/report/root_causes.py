@@ -106,11 +106,12 @@ def build(
 
 
 def _linked(link: Row) -> Statement:
-    checked = (
-        "all of them checked"
-        if link["checked_count"] == link["linked_count"]
-        else f"{link['checked_count']:,} of them checked by the kernel's name"
-    )
+    if link["checked_count"] == link["linked_count"]:
+        checked = "all of them checked"
+    elif link["checked_count"]:
+        checked = f"{link['checked_count']:,} of them checked by the kernel's name"
+    else:
+        checked = "none of them checked: the table of stacks names no kernels (column `name`)"
     launches = plural(link["launch_count"], "launch", "launches")
     return Statement(
         f"Call stacks: {link['linked_count']:,} of {launches} "

@@ -210,7 +210,7 @@ def clocks(scope: Row) -> str:
     if scope["residual_ns"] is None:
         return f"{scope['methods']}; residual unknown: no collective is matched"
     return (
-        f"{scope['methods']}; residual {value(scope['residual_ns'], 'ns')} at most (p95 of "
-        f"collective ends, rank {scope['residual_rank']}): lateness below "
+        f"{scope['methods']}; residual {value(scope['residual_ns'], 'ns')} (p95 of matched "
+        f"ends; largest on rank {scope['residual_rank']}): lateness below "
         f"{value(3 * scope['residual_ns'], 'ns')} names nobody"
     )

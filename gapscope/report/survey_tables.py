@@ -150,7 +150,8 @@ def _representatives(facts: Facts) -> Table:
         "representatives",
         "Ranks to look at closely",
         "The slowest of the run, repeated stragglers, and the usual rank of each part; medians "
-        "over the steps that count, each measure for itself.",
+        "over the steps that count, each measure for itself (the lower of two): a row need not be "
+        "one step, nor sum to it.",
         "ranks",
         survey.REPRESENTATIVES,
         rows,

@@ -248,9 +248,11 @@ def _counted(facts: Facts) -> str:
 
 def _basis(facts: Facts) -> Statement:
     if facts.projection == "device":
+        is_even = facts.top["step_count"] % 2 == 0
+        median = "the lower median one" if is_even else "the median one"
         return Statement(
             f"Device time, {_counted(facts)}. The parts are those of step "
-            f"{facts.at.step_id}, {'a long one' if facts.model.is_uneven else 'the median one'}, "
+            f"{facts.at.step_id}, {'a long one' if facts.model.is_uneven else median}, "
             "and sum to it exactly.",
             "window",
         )
@@ -363,10 +365,14 @@ def _findings(opportunities: tuple[Opportunity, ...], facts: Facts) -> list[Stat
                 "split",
             )
         ]
+    amount = value(top.time.value, "ns")
+    starved = facts.top["launch_starved_ns"]
+    if top.id == "finding-launch-starved" and top.time.value != starved:
+        amount += f" ({value(starved, 'ns')} less what ends with the launch of a CUDA graph)"
     return [
         Statement(
             f"Largest ceiling{labelled(facts)}: {top.title}, at most {ceiling_text(top.ceiling)} "
-            "if that time vanished and nothing else grew. It is a ceiling, not a forecast, and "
+            f"if {amount} vanished and nothing else grew. It is a ceiling, not a forecast, and "
             "ceilings do not add.",
             "ceiling",
         )

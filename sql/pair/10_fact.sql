@@ -93,6 +93,15 @@ stated AS (
     UNION ALL
     SELECT
         'capture' AS area,
+        'captures' AS item,
+        count(DISTINCT source_digest)
+        || ' of digest '
+        || left(md5(string_agg(DISTINCT source_digest, ',' ORDER BY source_digest)), 12) AS value
+    FROM v1.rank
+    HAVING count(source_digest) = count(*)
+    UNION ALL
+    SELECT
+        'capture' AS area,
         'tool' AS item,
         tool_version AS value
     FROM v1.rank

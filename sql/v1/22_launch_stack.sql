@@ -33,12 +33,13 @@ numbered AS (
     FROM launch
 ),
 
--- Thread ids change from run to run: where none of a rank's is known here, threads pair by their number of launches.
+-- Thread ids change from run to run. Where none of a rank's is known here, a thread of the table is the one with as
+-- many launches; the others pair in the order of their launches only where both sides have as many threads.
 launching_thread AS (
     SELECT
         rank,
         launch_tid,
-        row_number() OVER (PARTITION BY rank ORDER BY count(*) DESC, launch_tid) AS place
+        count(*) AS launch_count
     FROM launch
     GROUP BY rank, launch_tid
 ),
@@ -47,23 +48,65 @@ stack_thread AS (
     SELECT
         s.rank,
         s.thread,
-        row_number() OVER (PARTITION BY s.rank ORDER BY count(*) DESC, s.thread) AS place,
+        max(s.ordinal) + 1 AS launch_count,
         bool_or(bool_or(t.launch_tid IS NOT NULL)) OVER (PARTITION BY s.rank) AS has_known_thread
     FROM v1.call_stack AS s
     LEFT JOIN launching_thread AS t ON s.rank = t.rank AND s.thread = t.launch_tid
     GROUP BY s.rank, s.thread
 ),
 
-thread_pair AS (
+same_thread AS (
     SELECT
         s.rank,
         s.thread,
         t.launch_tid
     FROM stack_thread AS s
-    INNER JOIN launching_thread AS t
-        ON
-            s.rank = t.rank
-            AND CASE WHEN s.has_known_thread THEN s.thread = t.launch_tid ELSE s.place = t.place END
+    INNER JOIN launching_thread AS t ON s.rank = t.rank AND s.thread = t.launch_tid
+),
+
+same_count AS (
+    SELECT
+        s.rank,
+        s.thread,
+        t.launch_tid
+    FROM stack_thread AS s
+    INNER JOIN launching_thread AS t ON s.rank = t.rank AND s.launch_count = t.launch_count
+    WHERE NOT s.has_known_thread
+    QUALIFY count(*) OVER (PARTITION BY s.rank, s.launch_count) = 1
+),
+
+stack_rest AS (
+    SELECT
+        s.rank,
+        s.thread,
+        row_number() OVER (PARTITION BY s.rank ORDER BY s.launch_count DESC, s.thread ASC) AS place,
+        count(*) OVER (PARTITION BY s.rank) AS thread_count
+    FROM stack_thread AS s
+    ANTI JOIN same_count AS c ON s.rank = c.rank AND s.thread = c.thread
+    WHERE NOT s.has_known_thread
+),
+
+launching_rest AS (
+    SELECT
+        t.rank,
+        t.launch_tid,
+        row_number() OVER (PARTITION BY t.rank ORDER BY t.launch_count DESC, t.launch_tid ASC) AS place,
+        count(*) OVER (PARTITION BY t.rank) AS thread_count
+    FROM launching_thread AS t
+    ANTI JOIN same_count AS c ON t.rank = c.rank AND t.launch_tid = c.launch_tid
+),
+
+thread_pair AS (
+    SELECT * FROM same_thread
+    UNION ALL
+    SELECT * FROM same_count
+    UNION ALL
+    SELECT
+        s.rank,
+        s.thread,
+        t.launch_tid
+    FROM stack_rest AS s
+    INNER JOIN launching_rest AS t ON s.rank = t.rank AND s.place = t.place AND s.thread_count = t.thread_count
 ),
 
 given AS (

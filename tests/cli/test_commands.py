@@ -34,6 +34,13 @@ def test_report_does_not_replace_what_is_not_its_own(gapscope, tiny_run, tmp_pat
     assert gapscope("report", tiny_run, "-o", named, "-f").returncode == 0
 
 
+def test_a_directory_is_no_file_to_write(gapscope, tiny_run, tmp_path):
+    for command in (("report", tiny_run), ("compare", tiny_run, tiny_run)):
+        done = gapscope(*command, "-o", tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error[exists]: `{tmp_path}` is a directory\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "start"),
     [
@@ -135,7 +142,12 @@ def test_tables_fit_the_width_and_data_formats_keep_everything(gapscope, tiny_ru
 
 
 def test_table_without_room_drops_whole_columns(gapscope, tiny_run):
-    done = gapscope("sql", tiny_run, "-c", "FROM step_budget ORDER BY ALL").stdout.splitlines()
+    cut = gapscope("sql", tiny_run, "-c", "FROM step_budget ORDER BY ALL")
+    assert cut.stderr == (
+        "columns that do not fit are left out: `--format csv`, json or md has all\n"
+    )
+    assert gapscope("sql", tiny_run, "-c", "SELECT 1 AS a").stderr == ""
+    done = cut.stdout.splitlines()
     assert max(map(len, done)) <= 80
     assert all(line.endswith("…") for line in [done[0], *done[2:]])
     whole = json.loads(

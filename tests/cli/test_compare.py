@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import shutil
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import duckdb
@@ -58,7 +60,18 @@ def test_a_run_against_itself(gapscope, tiny_run):
     assert content["schema"] == "gapscope.compare/1"
     assert content["is_comparable"] is True
     assert all(line["delta_ns"] == 0 for item in content["ledgers"] for line in item["lines"])
-    # They have one name; no more of the path is said than tells them apart.
+    assert (content["a"], content["b"]) == (tiny_run.name, tiny_run.name)
+    assert content["statements"][0]["text"].startswith("A and B are the same run: ")
+    alike = {check["item"] for check in content["checks"] if check["verdict"] == "same"}
+    assert "captures" in alike
+
+
+def test_runs_of_one_name_are_told_apart_by_their_directories(gapscope, tiny_run, tmp_path):
+    other = tmp_path / "other" / tiny_run.name
+    shutil.copytree(tiny_run, other)
+    content = json.loads(gapscope("compare", tiny_run, other, "--json").stdout)
+    # No more of the path is said than tells them apart.
+    assert content["b"] == f"other/{tiny_run.name}"
     assert content["a"].count("/") == 1
 
 
@@ -181,6 +194,26 @@ def test_check_of_what_is_not_known_exits_3(gapscope, tiny_run, other_world, pol
     assert other.returncode == 3
     suite = ET.fromstring(other.stdout)
     assert (suite.get("failures"), suite.get("errors")) == ("0", "1")
+
+
+def test_a_baseline_that_is_no_run_is_refused_whatever_the_rules(gapscope, tiny_run, tmp_path):
+    policy = tmp_path / "steps.toml"
+    policy.write_text("min_steps = 1\n", encoding="utf-8")
+    done = gapscope("check", tiny_run, "--policy", policy, "--baseline", tmp_path / "nope.run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nope.run" in done.stderr
+    assert gapscope("check", tiny_run, "--policy", policy, "--baseline", tiny_run).returncode == 0
+
+
+def test_the_example_tolerates_what_every_nsight_capture_lacks(gapscope, policy, tmp_path):
+    cut = Path(__file__).resolve().parents[1] / "data" / "nsys_stats" / "n_base_step1.sqlite.gz"
+    capture = tmp_path / "rank0.sqlite"
+    capture.write_bytes(gzip.decompress(cut.read_bytes()))
+    run = tmp_path / "cut.run"
+    assert gapscope("ingest", capture, "-o", run, "--rank", "rank0.sqlite=0").returncode == 0
+    found = gapscope("check", run, "--policy", policy, "--json")
+    rules = {rule["rule"]: rule for rule in json.loads(found.stdout)["rules"]}
+    assert rules["tolerated_limits"]["verdict"] == "pass", rules["tolerated_limits"]
 
 
 def test_check_annotates_for_github(gapscope, slower, policy):

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from gapscope import config
+
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(
     r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
@@ -72,11 +74,27 @@ def test_every_other_block_runs_and_shows_what_it_prints(newcomer):
             ran += 1
         elif kind == "python":
             assert "step_ns" in _run([sys.executable, "-c", text], newcomer)
-        else:
+        elif kind == "text":
             numbers = re.findall(r"\d+", text)
             assert len(numbers) > 10
             assert re.findall(r"\d+", printed) == numbers
     assert ran >= 4
+
+
+def test_example_of_gapscope_toml_holds_every_key(tmp_path):
+    (text,) = (text for kind, text in BLOCKS if kind == "toml")
+    file = tmp_path / "gapscope.toml"
+    file.write_text(text, encoding="utf-8")
+    found = config.read(file)
+    assert set(found) == set(config.CHECKS)
+    missing = {
+        (table.__name__.rpartition(".")[2], key)
+        for table in (config.run, config.model, config.device, config.fsdp2)
+        for key in set(table.KEYS) - set(found[table.__name__.rpartition(".")[2]])
+    }
+    # It and the shapes exclude each other.
+    assert missing == {("model", "flops_per_token")}
+    assert "\n# flops_per_token = " in text
 
 
 def test_readme_names_only_commands_that_exist():

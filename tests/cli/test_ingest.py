@@ -27,6 +27,15 @@ def test_prints_the_run_path_and_talks_on_stderr(ingested, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gapscope.run"]
 
 
+def test_a_configuration_that_nobody_named_is_said_to_be_used(gapscope, sample, tmp_path):
+    said = "declared configuration taken from `gapscope.toml`"
+    (tmp_path / "gapscope.toml").write_text("[run]\nsequence_length = 8\n", encoding="utf-8")
+    assert said in gapscope("ingest", sample, cwd=tmp_path).stderr.splitlines()
+    assert said not in gapscope("ingest", sample, "-f", "-q", cwd=tmp_path).stderr
+    named = gapscope("ingest", sample, "-f", "--config", "gapscope.toml", cwd=tmp_path)
+    assert (named.returncode, said in named.stderr) == (0, False)
+
+
 def test_refuses_to_replace_without_force_and_replaces_with_it(
     gapscope, sample, ingested, tmp_path
 ):

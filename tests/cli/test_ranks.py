@@ -19,8 +19,23 @@ def test_it_fits_eighty_columns_and_says_what_it_knows(gapscope, tiny_run):
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "2 of 2 captured" in done.stdout
-    assert "residual" in done.stdout
+    assert "(p95 of matched ends; largest on rank " in " ".join(done.stdout.split())
     assert "Look at these ranks:" in done.stdout
+
+
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_no_column_is_lost_however_narrow(gapscope, tiny_run, columns):
+    done = gapscope("ranks", tiny_run, COLUMNS=columns)
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    assert "…" not in done.stdout
+    last = done.stdout[done.stdout.index("\nrank  min ms") :]
+    heads = [line for line in last.splitlines() if line.startswith("rank  ")]
+    assert len(heads) > 1
+    for name in ("compute", "comm", "copies", "laggard", "early start", "host", "collectives"):
+        assert any(f"  {name}" in head for head in heads), name
+    said = " ".join(done.stdout.split())
+    assert "those of a line need not be of one step, nor sum to it" in said
 
 
 def test_json_is_one_document_with_every_rank(gapscope, tiny_run):

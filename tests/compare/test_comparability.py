@@ -52,6 +52,26 @@ def test_differences_that_may_be_the_change_are_only_said():
     assert "how blocking and stalled divide" in said
 
 
+def test_one_run_read_twice_is_said_to_be_one():
+    a, b, c = made(), made(), made()
+    for run, seed in ((a, "x"), (b, "x"), (c, "y")):
+        run.con.execute(f"UPDATE v1.rank SET source_digest = '{seed}' || rank")
+    one, two = a.run(), b.run()
+    document = compare(one, two)
+    check = next(check for check in document.checks if check.item == "captures")
+    assert check.verdict == "same"
+    assert check.a == check.b
+    assert check.a.startswith("2 of digest ")
+    assert document.statements[0].text.startswith("A and B are the same run: ")
+    # Two runs have captures of their own, and some do not say which.
+    unknown = made()
+    unknown.con.execute("UPDATE v1.rank SET source_digest = NULL WHERE rank = 1")
+    unsaid = unknown.run()
+    for other in (compare(one, c.run()), compare(unsaid, unsaid)):
+        assert "captures" not in {check.item for check in other.checks}
+        assert "same run" not in " ".join(item.text for item in other.statements)
+
+
 def test_another_world_size_is_other_work():
     document = compare(run_of(), run_of(ranks=3))
     assert not document.is_comparable

@@ -134,6 +134,16 @@ def test_limits_of_a_capture_fail_unless_they_are_tolerated():
     assert _judge({rule: names}, run)[rule].verdict is Verdict.PASS
 
 
+def test_a_tolerated_name_that_is_no_check_is_said():
+    rule = "tolerated_limits"
+    said = "tolerated, but names no check of this run: sharddevice"
+    names = [row["check_name"] for row in run_of().rows(gate._LIMITS)]
+    found = _judge({rule: [*names, "shared_device", "sharddevice"]})[rule]
+    assert found.verdict is Verdict.PASS
+    assert found.detail.endswith(said)
+    assert "names no check" not in _judge({rule: names})[rule].detail
+
+
 FINDINGS = [
     Finding("max_step_ms", Verdict.PASS, 1.0, 2.0, "fine"),
     Finding("max_exposed_comm_percent", Verdict.FAIL, 3.0, 2.0, "100 % of\x1b <it>\nall"),

@@ -6,11 +6,13 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from gapscope.cli.compare import Format, render
 from gapscope.render import comparison_tables
+from gapscope.render.comparison_text import shortened
 
 from .pairs import US, compare, made, model, run_of
 
@@ -39,6 +41,31 @@ def test_text_is_80_columns_of_ascii(seven, refused):
     row = next(line for line in lines if line.startswith("  compute "))
     assert row.split() == ["compute", "66.00", "73.00", "+7.00", "+7.00", "+7.00", "+7.00"]
     assert sum(line.split() == ["residual", "0", "0"] for line in lines) == 2
+
+
+def test_names_of_one_table_stay_apart():
+    kernels = [
+        f"void at::native::<unnamed>::{name}<at::native::BFloat16, (int){size}>(T1, T2)"
+        for name in ("multi_tensor_apply_kernel", "cunn_SoftMaxForward", "vectorized_layer_norm")
+        for size in (2, 4)
+    ]
+    names = [*kernels, "a" * 60, "a" * 61, "nvjet_sm90_tst_128x192_64x4_TNN", "gemm", ""]
+    short = shortened(names, 26)
+    assert len(set(short.values())) == len(names)
+    assert max(map(len, short.values())) <= 26
+    assert short["gemm"] == "gemm"
+    assert short[names[-3]] == "nvjet_sm90_tst_128x192_..."
+    assert short[kernels[0]].startswith("multi_te...2>")
+    # Alone, its beginning says what it is.
+    assert shortened(kernels[:1], 26)[kernels[0]] == "void at::native::<unnam..."
+
+
+def test_what_rounds_to_nothing_has_no_sign():
+    document = compare(run_of(), run_of(longer_by=7))
+    tiny = replace(document.steps[0], median_delta_ns=-40.0, a_median_ns=1e8, b_median_ns=1e8)
+    text = render(replace(document, steps=(tiny, *document.steps[1:])), Format.TABLE)
+    row = next(line for line in text.splitlines() if line.startswith("  the run "))
+    assert row.split()[2:5] == ["100.00", "100.00", "0.00"]
 
 
 def test_json_is_the_document(seven, refused):

@@ -62,6 +62,14 @@ def test_nothing_has_to_be_declared(tmp_path: Path) -> None:
     assert _read(tmp_path, "[run]\n") == {"run": {}}
 
 
+def test_a_table_that_is_a_value_is_said_to_be_none(tmp_path: Path) -> None:
+    with pytest.raises(GapscopeError, match="`run` must be a table") as refused:
+        _read(tmp_path, "run = 3\n")
+    assert refused.value.hint == "begin it with `[run]`"
+    with pytest.raises(GapscopeError, match="unknown `runs`"):
+        _read(tmp_path, "runs = 3\n")
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

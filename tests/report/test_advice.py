@@ -85,6 +85,49 @@ def test_starved_evidence_is_about_the_starved_time() -> None:
     assert sum(row["overlap_ns"] for row in rows) == card.time.value
 
 
+def _before_a_graph() -> Maker:
+    """Steps of 20 ms: 3 ms without compute before a kernel, 5 ms before a graph of thread 2."""
+    made = Maker()
+    made.rank(0)
+    for step in range(3):
+        t = step * 20 * MS
+        made.add(
+            "range", rank=0, range_id=step, process_id=100, tid=1, domain="default",
+            kind="push_pop", name_id=made.name(0, f"step {step}"), start_ns=t, end_ns=t + 20 * MS,
+        )  # fmt: skip
+        first = 3 * step
+        for place, (begin, end) in enumerate(((0, 2 * MS), (5 * MS, 6 * MS), (11 * MS, 20 * MS))):
+            call, device = (t + begin, t + begin + US), (t + begin + US, t + end)
+            made.launch(0, first + place, "my_gemm", 7, call, device)
+        _call(made, 100 + step, "cudaEventQuery", t + 3 * MS, t + 4 * MS)
+        _call(made, 200 + step, "cudaEventQuery", t + 7 * MS, t + 9 * MS)
+    made.con.execute("UPDATE v1.gpu_op SET kind = 'graph' WHERE op_id % 3 = 2")
+    made.con.execute(
+        "UPDATE v1.api_call SET tid = 2 WHERE call_id >= 200 OR (call_id < 100 AND call_id % 3 = 2)"
+    )
+    return made
+
+
+def test_the_ceiling_names_the_time_that_it_uses() -> None:
+    document = build(_before_a_graph().run())
+    card = _card(document, "launch-starved")
+    assert card.time.value == pytest.approx(3 * MS, abs=5 * US)
+    said = " ".join(item.text for item in document.verdict.statements)
+    assert (
+        "if 3.00 ms (8.00 ms less what ends with the launch of a CUDA graph) vanished and nothing "
+        "else grew" in said
+    )
+    alone = build(_late().run())
+    said = " ".join(item.text for item in alone.verdict.statements)
+    assert "if 9.00 ms vanished and nothing else grew" in said
+
+
+def test_calls_of_several_threads_are_added_up_by_function() -> None:
+    said = _said(_card(build(_before_a_graph().run()), "launch-starved"))
+    assert said.count("`cudaEventQuery`") == 1
+    assert "spent most in `cudaEventQuery` 3.00 ms" in said
+
+
 def test_one_long_piece_puts_the_host_first() -> None:
     card = _card(build(_late().run()), "launch-starved")
     assert card.what_to_try[0].startswith("Look for what delays the launching thread")

@@ -52,6 +52,31 @@ def test_verdict_is_that_of_the_rank_without_compute_longest(document: Document)
     assert "compute runs 64.0 %" in verdict.headline.text
 
 
+def test_of_an_even_number_of_steps_the_shown_one_is_the_lower_median() -> None:
+    made = Maker()
+    made.rank(0)
+    for step in range(4):
+        made.step(0, step, label=f"step {step}")
+    verdict = build(made.run()).verdict
+    said = " ".join(item.text for item in verdict.statements)
+    assert f"those of step {verdict.step_id}, the lower median one, and sum to it" in said
+    # One rank of two was captured.
+    assert (
+        "Of 2 ranks only rank 0 was captured: the verdict covers it alone. What the other one does "
+        "is unknown; it may be slower." in said
+    )
+
+
+def test_ranks_that_a_verdict_covers_are_named(document: Document) -> None:
+    said = " ".join(item.text for item in build(two_ranks(world_size=8).run()).verdict.statements)
+    assert (
+        "Of 8 ranks only 2 were captured (0, 1): the verdict covers these alone. What the other 6 "
+        "do is unknown; one of them may be slower." in said
+    )
+    assert "were captured" not in " ".join(item.text for item in document.verdict.statements)
+    assert "the median one," in " ".join(item.text for item in document.verdict.statements)
+
+
 def test_waterfall_closes_bar_by_bar(document: Document) -> None:
     (figure,) = document.section("verdict").figures
     assert isinstance(figure, Waterfall)

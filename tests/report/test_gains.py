@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gapscope.render import text
 from gapscope.report.build import build
 
 from .tiny import US, Maker, modelled, two_ranks
@@ -68,6 +69,18 @@ def test_more_than_the_peak_is_a_wrong_declaration() -> None:
     document = _declared(two_ranks(), model=MODEL, run={**RUN, "global_batch": 400_000})
     assert "No MFU: what is declared would be" in _verdict(document)
     assert "mfu" not in next(iter(_gains(document).values()))
+
+
+def test_a_profiler_that_slowed_nothing_down_is_said_to_have() -> None:
+    document = _declared(two_ranks(), run={**RUN, "reference_step_ms": [0.0995, 0.1, 0.1005]})
+    assert "erturbed" not in _verdict(document)
+    said = " ".join(text.render(document).split())
+    assert (
+        "Not materially perturbed: profiled steps of rank 0 take 100.0 us (n=3, 98.00 us to 100.0 "
+        "us), unprofiled ones 100.0 us (n=3, 99.50 us to 100.5 us): 0.00 % (the most of 2 ranks)."
+        in said
+    )
+    assert "aterially" not in text.render(build(two_ranks().run()))
 
 
 def test_replay_and_rules_stand_beside_and_are_not_added() -> None:

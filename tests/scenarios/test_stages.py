@@ -105,9 +105,9 @@ def test_no_rank_is_compared_with_one_of_another_stage(staged: Seen) -> None:
 def test_the_verdict_is_about_no_rank_by_default_and_says_whom_it_covers(staged: Seen) -> None:
     assert staged.document.verdict.rank == 17
     assert (
-        "This covers the captured ranks only: 0, 17, 71, 3 of 128; they are of 3 parts, and no "
-        "rank is compared with one of another part. What the other 125 do is unknown; one of them "
-        "may be slower." in staged.said
+        "Of 128 ranks only 3 were captured (0, 17, 71): the verdict covers these alone; they are "
+        "of 3 parts, and no rank is compared with one of another part. What the other 125 do is "
+        "unknown; one of them may be slower." in staged.said
     )
 
 
