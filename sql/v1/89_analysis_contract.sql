@@ -1,7 +1,7 @@
 -- view:       v1.analysis_contract
 -- purpose:    What must be known of a run to say things of it: as the captures state it, else as `gapscope.toml` declares it, and what is limited where neither does. Nothing is taken from a file name.
 -- grain:      item
--- depends-on: v1.rank, v1.declared, v1.declared_part, v1.tool_quality, v1.step, v1.perturbation
+-- depends-on: v1.rank, v1.declared, v1.declared_part, v1.tool_quality, v1.step, v1.perturbation, v1.fsdp_label
 -- materialise: run
 -- since:      1
 -- columns:
@@ -137,6 +137,21 @@ factors AS (
     ) AS d
 ),
 
+-- Blocks that FSDP labels number: where just one sequence of modules is numbered, and none of its numbers is left out.
+numbered AS (
+    SELECT DISTINCT
+        regexp_extract(unit, '^(.*)\.\d+$', 1) AS sequence,
+        regexp_extract(unit, '\d+$')::BIGINT AS number
+    FROM v1.fsdp_label
+    WHERE regexp_full_match(unit, '[\w.]+\.\d{1,9}')
+),
+
+blocks AS (
+    SELECT count(*) AS block_count
+    FROM numbered
+    HAVING count(DISTINCT sequence) = 1 AND max(number) + 1 = count(*)
+),
+
 contradicted AS (
     SELECT
         'world_size' AS item,
@@ -150,6 +165,21 @@ contradicted AS (
     FROM factors AS f
     CROSS JOIN captured AS c
     WHERE c.highest >= f.world
+    UNION ALL
+    -- Fewer blocks may be those of one stage.
+    SELECT
+        'model' AS item,
+        printf('layers of [model] is %d, FSDP labels number %d blocks', l.value::BIGINT, b.block_count) AS said
+    FROM blocks AS b
+    INNER JOIN v1.declared AS l ON l.section = 'model' AND l.item = 'layers'
+    LEFT JOIN declared AS p ON p.item = 'pipeline_parallel'
+    CROSS JOIN captured AS c
+    WHERE
+        b.block_count > l.value::BIGINT
+        OR (
+            b.block_count < l.value::BIGINT
+            AND (p.value = '1' OR (p.value IS NULL AND c.rank_count = c.world_size))
+        )
     UNION ALL
     SELECT
         'data_parallel' AS item,
