@@ -14,9 +14,9 @@
 --   reference_median_ns BIGINT  ns Their median; lower of two.
 --   reference_min_ns    BIGINT  ns Shortest.
 --   reference_max_ns    BIGINT  ns Longest.
---   slowdown            DOUBLE  -  profiled_median_ns / reference_median_ns - 1.
+--   slowdown            DOUBLE  -  profiled_median_ns / reference_median_ns - 1; NULL where the reference is implausible.
 --   spread_ns           BIGINT  ns Natural spread: the wider of both middle 90 %; NULL where neither has two steps.
---   verdict             VARCHAR -  perturbed: slower by more than 2 % and more than the spread; faster: by as much, so that these are no steps of one run; not material.
+--   verdict             VARCHAR -  perturbed: slower by more than 2 % and more than the spread; faster: by as much, so that these are no steps of one run; not material; implausible: more than ten times as long, as in another unit.
 CREATE OR REPLACE VIEW v1.perturbation AS
 WITH profiled AS (
     SELECT
@@ -59,7 +59,7 @@ compared AS (
         r.median_ns AS reference_median_ns,
         r.min_ns AS reference_min_ns,
         r.max_ns AS reference_max_ns,
-        p.median_ns / r.median_ns - 1 AS slowdown,
+        CASE WHEN p.median_ns <= 10 * r.median_ns THEN p.median_ns / r.median_ns - 1 END AS slowdown,
         greatest(p.spread_ns, r.spread_ns)::BIGINT AS spread_ns
     FROM profiled AS p
     CROSS JOIN reference AS r
@@ -68,6 +68,7 @@ compared AS (
 SELECT
     c.*,
     CASE
+        WHEN c.slowdown IS NULL THEN 'implausible'
         WHEN abs(c.slowdown) <= 0.02 OR abs(c.profiled_median_ns - c.reference_median_ns) <= c.spread_ns
             THEN 'not material'
         WHEN c.slowdown > 0 THEN 'perturbed'

@@ -211,9 +211,15 @@ contradicted AS (
     UNION ALL
     SELECT
         'reference_step_ms' AS item,
-        'profiled steps of rank ' || min(rank) || ' are faster: these are no steps of one run' AS said
+        concat_ws(
+            '; ',
+            'profiled steps of rank ' || min(rank) FILTER (WHERE verdict = 'faster')
+            || ' are faster: these are no steps of one run',
+            'profiled steps of rank ' || min(rank) FILTER (WHERE verdict = 'implausible')
+            || ' take more than ten times as long: the unit is ms'
+        ) AS said
     FROM v1.perturbation
-    WHERE verdict = 'faster'
+    WHERE verdict IN ('faster', 'implausible')
     HAVING count(*) > 0
 )
 

@@ -259,11 +259,11 @@ of_rank AS (
         CASE WHEN p.verdict = 'not material' THEN 'ok' ELSE 'warn' END AS status,
         printf(
             '%s: profiled steps take %.3f ms (n=%d, %.3f to %.3f), '
-            || 'unprofiled ones %.3f ms (n=%d, %.3f to %.3f), %+.1f %%',
+            || 'unprofiled ones %.3f ms (n=%d, %.3f to %.3f)',
             p.verdict, p.profiled_median_ns / 1e6, p.profiled_count, p.profiled_min_ns / 1e6,
             p.profiled_max_ns / 1e6, p.reference_median_ns / 1e6, p.reference_count, p.reference_min_ns / 1e6,
-            p.reference_max_ns / 1e6, 100 * p.slowdown
-        ) || CASE
+            p.reference_max_ns / 1e6
+        ) || coalesce(printf(', %+.1f %%', 100 * p.slowdown), '') || CASE
             WHEN p.verdict = 'perturbed'
                 THEN
                     printf(
@@ -275,7 +275,7 @@ of_rank AS (
         END AS detail,
         CASE
             WHEN p.verdict = 'perturbed' THEN 'times and gains of an unprofiled run: all are those of a slower one'
-            WHEN p.verdict = 'faster' THEN 'whether profiling slowed the run'
+            WHEN p.verdict IN ('faster', 'implausible') THEN 'whether profiling slowed the run'
         END AS forbids
     FROM v1.perturbation AS p
     LEFT JOIN (

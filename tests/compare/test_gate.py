@@ -128,6 +128,8 @@ def test_nothing_is_known_of_a_run_without_steps():
         ([0.09], Verdict.FAIL),
         # Slower than what the profiler watched: steps of another run, which tell nothing.
         ([0.2], Verdict.UNKNOWN),
+        # Seconds.
+        ([0.0001], Verdict.UNKNOWN),
     ],
 )
 def test_steps_without_a_profiler_are_those_of_this_run(reference, verdict):
@@ -136,7 +138,7 @@ def test_steps_without_a_profiler_are_those_of_this_run(reference, verdict):
     finding = _judge({"max_perturbation_percent": 5}, run.run())["max_perturbation_percent"]
     assert finding.verdict is verdict, finding
     if verdict is Verdict.UNKNOWN:
-        assert "these are no steps of one run" in finding.detail
+        assert finding.detail.startswith("reference_step_ms in [run]: profiled steps of rank 0")
 
 
 def test_limits_of_a_capture_fail_unless_they_are_tolerated():
