@@ -7,11 +7,11 @@
 -- columns:
 --   rank                BIGINT  -  Global rank.
 --   profiled_count      BIGINT  -  Profiled steps that count: device windows outside the boundary.
---   profiled_median_ns  BIGINT  ns Their median; lower of two.
+--   profiled_median_ns  BIGINT  ns Their median.
 --   profiled_min_ns     BIGINT  ns Shortest.
 --   profiled_max_ns     BIGINT  ns Longest.
 --   reference_count     BIGINT  -  Unprofiled steps: reference_step_ms of [run] in gapscope.toml.
---   reference_median_ns BIGINT  ns Their median; lower of two.
+--   reference_median_ns BIGINT  ns Their median.
 --   reference_min_ns    BIGINT  ns Shortest.
 --   reference_max_ns    BIGINT  ns Longest.
 --   slowdown            DOUBLE  -  profiled_median_ns / reference_median_ns - 1; NULL where the reference is implausible.
@@ -22,7 +22,7 @@ WITH profiled AS (
     SELECT
         rank,
         count(*) AS step_count,
-        quantile_disc(step_ns, 0.5) AS median_ns,
+        median(step_ns)::BIGINT AS median_ns,
         min(step_ns) AS min_ns,
         max(step_ns) AS max_ns,
         CASE WHEN count(*) > 1 THEN quantile_cont(step_ns, 0.95) - quantile_cont(step_ns, 0.05) END AS spread_ns
@@ -40,7 +40,7 @@ listed AS (
 reference AS (
     SELECT
         count(*) AS step_count,
-        quantile_disc(step_ns, 0.5) AS median_ns,
+        median(step_ns)::BIGINT AS median_ns,
         min(step_ns) AS min_ns,
         max(step_ns) AS max_ns,
         CASE WHEN count(*) > 1 THEN quantile_cont(step_ns, 0.95) - quantile_cont(step_ns, 0.05) END AS spread_ns
