@@ -1,7 +1,7 @@
 -- view:       v1.capture_quality
 -- purpose:    What the capture can and cannot support: the readers' notes and checks over the rows.
 -- grain:      rank, check_name
--- depends-on: v1.source_quality, v1.rank, v1.collective_match, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note, v1.tool_quality, v1.analysis_contract, v1.perturbation, v1.profiler_activity
+-- depends-on: v1.source_quality, v1.rank, v1.collective_match, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note, v1.tool_quality, v1.analysis_contract, v1.perturbation, v1.profiler_activity, v1.operator_metric, v1.kernel_inventory
 -- materialise: run
 -- since:      1
 -- columns:
@@ -99,6 +99,30 @@ anchor_count AS (
         FROM v1.step
         GROUP BY source
     ) AS by_source
+),
+
+compute AS (
+    SELECT sum(volume_ns) AS volume_ns
+    FROM v1.kernel_inventory
+    WHERE time_class = 'compute'
+),
+
+-- Compute of the run whose kernels a capture of metrics has, on whichever of its devices.
+metrics_covered AS (
+    SELECT
+        m.source_path,
+        sum(m.covered_ns) / any_value(c.volume_ns) AS covered_share
+    FROM (
+        SELECT
+            source_path,
+            op_class,
+            max(covered_share * timing_volume_ns) AS covered_ns
+        FROM v1.operator_metric
+        WHERE rank IS NULL AND level = 'class' AND time_class = 'compute'
+        GROUP BY source_path, op_class
+    ) AS m
+    CROSS JOIN compute AS c
+    GROUP BY m.source_path
 ),
 
 whole_run AS (
@@ -212,6 +236,14 @@ whole_run AS (
     FROM v1.analysis_contract
     WHERE contradiction IS NOT NULL
     HAVING count(*) > 0
+    UNION ALL
+    SELECT
+        'metrics_coverage:' || source_path AS check_name,
+        CASE WHEN coalesce(covered_share, 0) < 0.5 THEN 'warn' ELSE 'ok' END AS status,
+        printf('%.1f %% of the compute volume is of kernels that it sampled', 100 * coalesce(covered_share, 0))
+        || CASE WHEN coalesce(covered_share, 0) < 0.5 THEN ': is it of another workload?' ELSE '' END AS detail,
+        CASE WHEN coalesce(covered_share, 0) < 0.5 THEN 'hardware metrics of most of this run' END AS forbids
+    FROM metrics_covered
     UNION ALL
     SELECT
         'audits' AS check_name,
