@@ -10,6 +10,7 @@ import pytest
 
 from gapscope.errors import GapscopeError
 from gapscope.ingest.pipeline import ingest
+from gapscope.render import markdown, text
 from gapscope.run import open_run
 
 from .nsys_export import Rows, call, full_export, global_pid, kernel, write_sqlite
@@ -189,6 +190,13 @@ def test_report_says_n_exclusivity_and_what_is_unknown(tmp_path: Path) -> None:
     gemm = next(row for row in rows if row["op_class"] == "gemm")
     assert (gemm["full_count"], gemm["exclusivity"], gemm["tensor_active"]) == (2, 0.5, 0.85)
     assert gemm["dram_read"] is None
+    lines = text.render(document).splitlines()
+    place = next(place for place, line in enumerate(lines) if line.startswith("  GPU  class"))
+    assert lines[place + 1].split() == [
+        "0", "gemm", "75.0", "%", "100.0", "%", "2", "25.0", "%", "85.0", "%", "ok",
+    ]  # fmt: skip
+    assert max(map(len, lines)) <= text.WIDTH
+    assert "| 75.0 % | 100.0 % | 2 | `ok` | 25.0 % | 85.0 % |" in markdown.render(document)
     assert gemm["covered_share"] == 1
 
 
