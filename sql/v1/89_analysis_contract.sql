@@ -1,7 +1,7 @@
 -- view:       v1.analysis_contract
 -- purpose:    What must be known of a run to say things of it: as the captures state it, else as `gapscope.toml` declares it, and what is limited where neither does. Nothing is taken from a file name.
 -- grain:      item
--- depends-on: v1.rank, v1.declared, v1.declared_part, v1.tool_quality, v1.step, v1.perturbation, v1.fsdp_label
+-- depends-on: v1.rank, v1.declared, v1.declared_part, v1.tool_quality, v1.step, v1.perturbation, v1.fsdp_label, v1.copy_summary
 -- materialise: run
 -- since:      1
 -- columns:
@@ -137,6 +137,33 @@ factors AS (
     ) AS d
 ),
 
+-- Copies faster than declared links and memory allow. Small ones inside a device may never leave its caches.
+too_fast AS (
+    SELECT
+        string_agg(
+            printf('%s of [device] is %s, copies %s reach %.1f GB/s', item, value, copy_kind, gb_s), ', '
+            ORDER BY item, copy_kind
+        ) AS said
+    FROM (
+        SELECT
+            d.item,
+            d.value,
+            c.copy_kind,
+            max(c.bytes_per_ns) AS gb_s
+        FROM v1.copy_summary AS c
+        INNER JOIN v1.declared AS d
+            ON
+                d.section = 'device'
+                AND d.item = CASE
+                    WHEN regexp_matches(c.copy_kind, '(HtoD|DtoH)$') THEN 'host_link_gb_s'
+                    WHEN c.copy_kind = 'PtoP' THEN 'peer_link_gb_s'
+                    WHEN c.copy_kind = 'DtoD' AND c.bytes > 67108864 * c.op_count THEN 'memory_gb_s'
+                END
+        GROUP BY d.item, d.value, c.copy_kind
+    ) AS reached
+    WHERE gb_s > 1.05 * value::DOUBLE / CASE WHEN copy_kind = 'DtoD' THEN 2 ELSE 1 END
+),
+
 -- Blocks that FSDP labels number: where just one sequence of modules is numbered, and none of its numbers is left out.
 numbered AS (
     SELECT DISTINCT
@@ -208,6 +235,11 @@ contradicted AS (
     FROM stepped AS s
     INNER JOIN declared AS d ON d.item = 'steady_steps'
     WHERE split_part(d.value, ':', 1)::BIGINT >= s.step_count
+    UNION ALL
+    SELECT
+        'devices' AS item,
+        said
+    FROM too_fast
     UNION ALL
     SELECT
         'reference_step_ms' AS item,
