@@ -1,7 +1,7 @@
 -- view:       v1.analysis_contract
 -- purpose:    What must be known of a run to say things of it: as the captures state it, else as `gapscope.toml` declares it, and what is limited where neither does. Nothing is taken from a file name.
 -- grain:      item
--- depends-on: v1.rank, v1.declared, v1.declared_part, v1.tool_quality, v1.step, v1.perturbation, v1.fsdp_label, v1.copy_summary
+-- depends-on: v1.rank, v1.declared, v1.declared_part, v1.tool_quality, v1.step, v1.perturbation, v1.fsdp_label, v1.copy_summary, v1.part_span
 -- materialise: run
 -- since:      1
 -- columns:
@@ -235,6 +235,14 @@ contradicted AS (
     FROM stepped AS s
     INNER JOIN declared AS d ON d.item = 'steady_steps'
     WHERE split_part(d.value, ':', 1)::BIGINT >= s.step_count
+    UNION ALL
+    SELECT
+        'stages' AS item,
+        string_agg(printf('%s of [parts] names rank %d', s.part, s.last_rank), ', ' ORDER BY s.part, s.last_rank)
+        || ' of a world of ' || any_value(f.world) AS said
+    FROM v1.part_span AS s
+    INNER JOIN factors AS f ON s.last_rank >= f.world
+    HAVING count(*) > 0
     UNION ALL
     SELECT
         'devices' AS item,

@@ -1,7 +1,7 @@
 -- view:       v1.capture_quality
 -- purpose:    What the capture can and cannot support: the readers' notes and checks over the rows.
 -- grain:      rank, check_name
--- depends-on: v1.source_quality, v1.rank, v1.collective_match, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note, v1.tool_quality, v1.analysis_contract, v1.perturbation, v1.profiler_activity, v1.operator_metric, v1.kernel_inventory
+-- depends-on: v1.source_quality, v1.rank, v1.collective_match, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note, v1.tool_quality, v1.analysis_contract, v1.perturbation, v1.profiler_activity, v1.operator_metric, v1.kernel_inventory, v1.part_span
 -- materialise: run
 -- since:      1
 -- columns:
@@ -125,6 +125,17 @@ metrics_covered AS (
     GROUP BY m.source_path
 ),
 
+-- Ranks beyond the world are no ranks that could be captured.
+part_captured AS (
+    SELECT
+        s.part,
+        sum(s.captured_count) AS captured_count,
+        sum(greatest(0, least(s.last_rank + 1, p.world_size) - s.first_rank)) AS rank_count
+    FROM v1.part_span AS s
+    CROSS JOIN present AS p
+    GROUP BY s.part
+),
+
 whole_run AS (
     SELECT
         'world_coverage' AS check_name,
@@ -158,6 +169,17 @@ whole_run AS (
         'anything that compares or sums ranks' AS forbids
     FROM captured
     HAVING count(DISTINCT world_size) > 1 OR max(at_ns) - min(at_ns) > 86400000000000
+    UNION ALL
+    SELECT
+        'parts_captured' AS check_name,
+        'info' AS status,
+        'ranks that [parts] names were not captured: '
+        || string_agg(printf('of %s %d of %d were', part, captured_count, rank_count), ', ' ORDER BY part)
+            AS detail,
+        NULL AS forbids
+    FROM part_captured
+    WHERE captured_count < rank_count
+    HAVING count(*) > 0
     UNION ALL
     SELECT
         'clock_alignment' AS check_name,
