@@ -227,6 +227,7 @@ EXAMPLES = {
     "gain": "SELECT basis, cost, avg(recoverable_ns)::BIGINT AS ns, status FROM gain "
     "GROUP BY ALL ORDER BY ns DESC",
     "declared_part": "FROM declared_part ORDER BY rank",
+    "part_span": "FROM part_span ORDER BY part, first_rank",
     "perturbation": "FROM perturbation ORDER BY rank",
     "profiler_activity": "FROM profiler_activity ORDER BY volume_ns DESC",
     "tool_quality": "FROM tool_quality ORDER BY rank, check_name",

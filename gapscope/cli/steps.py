@@ -32,17 +32,48 @@ WHERE ? IS NULL OR a.rank = ?
 ORDER BY a.rank, a.priority
 """
 
-# A step is a range of the host that returns a few times and together covers much of the capture.
+# A step is a range of the host that returns a few times and together covers much of the capture:
+# of the time from the first range or device op to the last. Where ranges of one name overlap, it
+# counts once.
 _CANDIDATES = """
+WITH named AS (
+    SELECT r.rank, r.range_id, r.kind, r.domain, n.name, r.start_ns, r.end_ns
+    FROM v1.range AS r
+    LEFT JOIN v1.name AS n ON r.rank = n.rank AND r.name_id = n.name_id
+    WHERE r.kind IN ('push_pop', 'start_end', 'user_annotation')
+        AND (? IS NULL OR r.rank = ?)
+        AND r.end_ns >= r.start_ns
+),
+
+added AS (
+    SELECT
+        *,
+        greatest(0, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER (
+            PARTITION BY rank, kind, domain, name ORDER BY start_ns, range_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), start_ns))) AS added_ns
+    FROM named
+),
+
+whole AS (
+    SELECT rank, max(end_ns)::DOUBLE - min(start_ns) AS whole_ns
+    FROM (
+        SELECT rank, start_ns, end_ns FROM named
+        UNION ALL
+        SELECT rank, start_ns, end_ns FROM v1.step_window WHERE projection = 'capture'
+    )
+    GROUP BY rank
+)
+
 SELECT
-    r.rank, r.kind, r.name, r.range_count, r.median_ns,
-    r.host_volume_ns / nullif(b.step_ns, 0) AS capture_share
-FROM v1.range_summary AS r
-INNER JOIN v1.step_budget AS b ON r.rank = b.rank AND b.projection = 'capture'
-WHERE r.kind IN ('push_pop', 'start_end', 'user_annotation')
-    AND (? IS NULL OR r.rank = ?)
-    AND r.host_volume_ns >= 0.05 * b.step_ns
-ORDER BY r.rank, capture_share DESC, r.name
+    a.rank, a.kind, coalesce(a.name, '[unknown range]') AS name, count(*) AS range_count,
+    median(a.end_ns - a.start_ns)::BIGINT AS median_ns,
+    sum(a.added_ns) / any_value(w.whole_ns) AS capture_share
+FROM added AS a
+INNER JOIN whole AS w ON a.rank = w.rank
+GROUP BY a.rank, a.kind, a.domain, a.name
+HAVING sum(a.added_ns) >= 0.05 * any_value(w.whole_ns) AND any_value(w.whole_ns) > 0
+ORDER BY a.rank, capture_share DESC, name
 """
 
 

@@ -85,10 +85,10 @@ ORDER BY detail
 LIMIT 2"""
 
 _PERTURBATION = """\
-SELECT rank, slowdown
-FROM v1.perturbation
-WHERE slowdown IS NOT NULL
-ORDER BY slowdown DESC, rank
+SELECT p.rank, p.slowdown, c.contradiction
+FROM v1.perturbation AS p
+LEFT JOIN v1.analysis_contract AS c ON c.item = 'reference_step_ms'
+ORDER BY p.slowdown DESC, p.rank
 LIMIT 1"""
 
 _LIMITS = """\
@@ -200,6 +200,8 @@ def _perturbation(limit: float, run: Rows) -> Finding:
     rows = run.rows(_PERTURBATION)
     if not rows:
         return _unknown(rule, limit, "no unprofiled steps are declared: reference_step_ms in [run]")
+    if rows[0]["contradiction"] is not None:
+        return _unknown(rule, limit, f"reference_step_ms in [run]: {rows[0]['contradiction']}")
     return _at_most(rule, 100 * rows[0]["slowdown"], limit, f"rank {rows[0]['rank']} has most")
 
 

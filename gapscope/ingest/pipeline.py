@@ -164,7 +164,7 @@ def make_run(
     """A whole run at `out`, or nothing, from rows that `gather` stages below a directory.
 
     `worth` says how many sources of a killed ingest's directory are read; without it, none counts.
-    `add_tables` may put tables of its own into `run.duckdb` before the run is published.
+    `add_tables` may put rows and tables into `run.duckdb` before its other tables are filled.
     """
     from gapscope.schema.catalog import fill
 
@@ -183,14 +183,14 @@ def make_run(
             options |= {name: json.dumps(table) for name, table in (declared or {}).items()}
             audits = _derive_all(gathered, work, options, crew, memory_limit, progress)
             defined.result()
+            if add_tables is not None:
+                add_tables(work / "run.duckdb")
             cores = os.cpu_count() or 1
             fill(work, options, audits, gathered.notes, cores, memory_limit)
             if progress is not None:
                 progress("model", 0, 1)
             _run_model(work, cores, memory_limit)
             _check_steps_found(work, steps)
-            if add_tables is not None:
-                add_tables(work / "run.duckdb")
             _write_manifest(work, staged, rows, options)
             quality = _notable_quality(work)
             shutil.rmtree(work / "spill", ignore_errors=True)

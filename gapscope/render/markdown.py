@@ -41,6 +41,8 @@ def render(document: Document) -> str:
     for table in budget.tables:
         if table.id in _MODEL and table.rows:
             parts += _table(table, _MODEL[table.id])
+        if table.id == "class-metrics":
+            parts += _table(table, _METRICS)
     parts += _steps(steps[0]) if steps else []
     parts += ["## 4. Rank and communication findings", ""]
     parts += statements(document.section("ranks").statements)
@@ -188,6 +190,20 @@ _MODEL = {
     "changes": ("change", "step", "saved_ns"),
     "queues": ("streams", "until", "instance_count", "counter_examples"),
 }
+
+
+_METRICS = (
+    "source_path",
+    "device",
+    "time_class",
+    "op_class",
+    "timing_share",
+    "covered_share",
+    "full_count",
+    "status",
+    "sm_issue",
+    "tensor_active",
+)
 
 
 def _table(table: Table, keys: tuple[str, ...]) -> list[str]:

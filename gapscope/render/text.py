@@ -44,6 +44,7 @@ def render(document: Document) -> str:
             lines += _quality(document)
         if section.id == "budget":
             lines += _small(section, _MODEL)
+            lines += _small(section, _METRICS)
             lines += _steps(document)
         if section.id == "opportunities":
             lines += _small(section, _GAINS)
@@ -194,6 +195,21 @@ _GAINS = {
 }
 
 
+# Hardware metrics of classes, as far as they fit.
+_METRICS = {
+    "class-metrics": {
+        "device": "GPU",
+        "op_class": "class",
+        "timing_share": "volume",
+        "covered_share": "covered",
+        "full_count": "n",
+        "sm_issue": "SM Issue",
+        "tensor_active": "Tensor Active",
+        "status": "status",
+    }
+}
+
+
 def _small(section: Section, shown: dict[str, dict[str, str]]) -> list[str]:
     """The tables that fit 80 columns, values of the shown step only."""
     lines: list[str] = []
@@ -224,6 +240,8 @@ def _grid(table: Table, heads: dict[str, str]) -> list[str]:
 def _column(table: Table, place: int) -> list[str]:
     """Cells of a column as text, times of a column in one unit."""
     cells = [row[place] for row in table.rows]
+    if table.columns[place].kind == "share":
+        return [value(_amount(cell), "share") for cell in cells]
     if table.columns[place].kind != "ns":
         return ["" if cell is None else str(cell) for cell in cells]
     amounts = [_amount(cell) for cell in cells]

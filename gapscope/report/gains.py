@@ -35,7 +35,7 @@ SELECT
 FROM (
     SELECT
         g.*,
-        CASE WHEN m.missing IS NULL THEN
+        CASE WHEN m.missing IS NULL AND m.contradicted IS NULL THEN
             m.step_tokens * m.token_flops / nullif(
                 m.device_count * m.peak_tflops * 1000 * (g.observed_ns - g.recoverable_ns), 0
             )

@@ -34,13 +34,16 @@ _PIVOT = f"""\
 SELECT
     source_path, device, rank, time_class, op_class, name,
     any_value(timing_share) AS timing_share,
+    any_value(covered_share) AS covered_share,
     any_value(period_ns) AS period_ns,
     max(sample_count) AS sample_count,
     max(full_count) AS full_count,
     max(exclusivity) AS exclusivity,
     CASE
+        WHEN bool_and(status = 'uncovered') THEN 'uncovered'
         WHEN bool_and(status = 'unsampled') THEN 'unsampled'
         WHEN bool_or(status = 'contaminated') THEN 'contaminated'
+        WHEN bool_or(status = 'partial') THEN 'partial'
         ELSE 'ok'
     END AS status,
     {_MEANS}
@@ -72,12 +75,17 @@ ORDER BY volume_share DESC, k.time_class, k.op_class"""
 
 _COLUMNS = (
     Column("timing_share", "of timed volume", "share", "share of the timing captures' work volume"),
+    Column(
+        "covered_share", "covered", "share", "of that volume: kernels that were sampled by name"
+    ),
     Column("sample_count", "samples", "count", "in whose time it ran at all"),
     Column("full_count", "n", "count", "in which it alone ran, 90 % of the time or more"),
     Column(
         "exclusivity", "exclusivity", "share", "samples in which no other ran, of all it ran in"
     ),
-    Column("status", "status", "code", "`contaminated`: exclusivity below 50 %"),
+    Column(
+        "status", "status", "code", "`contaminated`: exclusivity below 50 %; `partial`: covered so"
+    ),
     *(Column(key, label, "share") for key, label, _ in _SHOWN),
 )
 
@@ -107,6 +115,8 @@ def statements(facts: Facts) -> list[Statement]:
     for status, text in (
         ("contaminated", "in most of its samples another class ran too"),
         ("unsampled", "no such sample, so nothing is known"),
+        ("uncovered", "no kernel that the run has of it was sampled, so nothing is known"),
+        ("partial", "most of its time here is in kernels that were not sampled"),
     ):
         names = [_class(row) for row in rows if row["status"] == status]
         if names:

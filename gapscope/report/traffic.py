@@ -225,7 +225,16 @@ def _rate(row: Row) -> str:
         best = row["best_gb_s"]
         known = f" (best copy of the capture: {value(best, 'GB/s')})" if best else ""
         return f", at {value(row['gb_s'], 'GB/s')}{known}; the link's peak is not known"
+    peak = value(row["peak_gb_s"], "GB/s")
+    source = row["peak_source"]
+    if row["copy_kind"] == "DtoD":
+        source += "; half of the memory's rate, for a copy reads and writes"
+    if row["peak_share"] > 1:
+        return (
+            f", at {value(row['gb_s'], 'GB/s')}, above the stated peak of {peak} ({source}), so "
+            "that this peak is not what limits them"
+        )
     return (
-        f", at {value(row['gb_s'], 'GB/s')} of {value(row['peak_gb_s'], 'GB/s')} "
-        f"({value(row['peak_share'], 'share')}; {row['peak_source']})"
+        f", at {value(row['gb_s'], 'GB/s')} of {peak} ({value(row['peak_share'], 'share')}; "
+        f"{source})"
     )

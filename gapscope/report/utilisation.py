@@ -94,18 +94,15 @@ def _text(row: Row, name: str, n: int) -> str:
 
 
 def missing(facts: Facts) -> list[Statement]:
-    """What must be declared, where something is and not all."""
+    """What must be declared first, and what of it the captures contradict."""
     if facts.focus is None or facts.projection != "device":
         return []
-    lacking = facts.rows(BASIS)[0]["missing"]
-    if lacking is None:
-        return []
-    return [
-        Statement(
-            f"No MFU: gapscope.toml does not declare {lacking}.",
-            "mfu",
-        )
-    ]
+    basis = facts.rows(BASIS)[0]
+    lacking, contradicted = basis["missing"], basis["contradicted"]
+    said = [] if lacking is None else [f"gapscope.toml does not declare {lacking}."]
+    if contradicted is not None:
+        said.append(f"what it rests on is contradicted ({contradicted}).")
+    return [Statement(f"No MFU: {why}", "mfu") for why in said]
 
 
 def tables(facts: Facts) -> tuple[Table, ...]:

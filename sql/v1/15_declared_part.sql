@@ -1,7 +1,7 @@
 -- view:       v1.declared_part
 -- purpose:    Ranks of which it is known, not seen in what they run, whom they may be compared with.
 -- grain:      rank
--- depends-on: v1.rank, v1.declared
+-- depends-on: v1.rank, v1.declared, v1.part_span
 -- materialise: run
 -- since:      1
 -- columns:
@@ -9,23 +9,7 @@
 --   part   VARCHAR  -  Name of its part; NULL where nothing is declared.
 --   source VARCHAR  -  parts ([parts] of gapscope.toml); capture; pipeline: its stage, from pipeline_parallel and rank_order of [run]; unknown stage: there are stages, but not which it is of, so that it is compared with no other; NULL.
 CREATE OR REPLACE VIEW v1.declared_part AS
-WITH listed AS (
-    SELECT
-        item AS part,
-        unnest(string_split(value, ',')) AS ranks
-    FROM v1.declared
-    WHERE section = 'parts'
-),
-
-span AS (
-    SELECT
-        part,
-        regexp_extract(ranks, '(\d+)\s*$', 1)::BIGINT AS last_rank,
-        regexp_extract(ranks, '^\s*(\d+)', 1)::BIGINT AS first_rank
-    FROM listed
-),
-
-said AS (
+WITH said AS (
     SELECT
         max(value) FILTER (WHERE item = 'world_size')::BIGINT AS world_size,
         max(value) FILTER (WHERE item = 'pipeline_parallel')::BIGINT AS stage_count,
@@ -87,7 +71,7 @@ named AS (
         r.part,
         min(s.part) AS listed_part
     FROM v1.rank AS r
-    LEFT JOIN span AS s ON r.rank BETWEEN s.first_rank AND s.last_rank
+    LEFT JOIN v1.part_span AS s ON r.rank BETWEEN s.first_rank AND s.last_rank
     GROUP BY r.rank, r.part
 )
 

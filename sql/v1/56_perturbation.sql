@@ -7,22 +7,22 @@
 -- columns:
 --   rank                BIGINT  -  Global rank.
 --   profiled_count      BIGINT  -  Profiled steps that count: device windows outside the boundary.
---   profiled_median_ns  BIGINT  ns Their median; lower of two.
+--   profiled_median_ns  BIGINT  ns Their median.
 --   profiled_min_ns     BIGINT  ns Shortest.
 --   profiled_max_ns     BIGINT  ns Longest.
 --   reference_count     BIGINT  -  Unprofiled steps: reference_step_ms of [run] in gapscope.toml.
---   reference_median_ns BIGINT  ns Their median; lower of two.
+--   reference_median_ns BIGINT  ns Their median.
 --   reference_min_ns    BIGINT  ns Shortest.
 --   reference_max_ns    BIGINT  ns Longest.
---   slowdown            DOUBLE  -  profiled_median_ns / reference_median_ns - 1.
+--   slowdown            DOUBLE  -  profiled_median_ns / reference_median_ns - 1; NULL where the reference is implausible.
 --   spread_ns           BIGINT  ns Natural spread: the wider of both middle 90 %; NULL where neither has two steps.
---   verdict             VARCHAR -  perturbed: slower by more than 2 % and more than the spread; faster: by as much, so that these are no steps of one run; not material.
+--   verdict             VARCHAR -  perturbed: slower by more than 2 % and more than the spread; faster: by as much, so that these are no steps of one run; not material; implausible: more than ten times as long, as in another unit.
 CREATE OR REPLACE VIEW v1.perturbation AS
 WITH profiled AS (
     SELECT
         rank,
         count(*) AS step_count,
-        quantile_disc(step_ns, 0.5) AS median_ns,
+        median(step_ns)::BIGINT AS median_ns,
         min(step_ns) AS min_ns,
         max(step_ns) AS max_ns,
         CASE WHEN count(*) > 1 THEN quantile_cont(step_ns, 0.95) - quantile_cont(step_ns, 0.05) END AS spread_ns
@@ -40,7 +40,7 @@ listed AS (
 reference AS (
     SELECT
         count(*) AS step_count,
-        quantile_disc(step_ns, 0.5) AS median_ns,
+        median(step_ns)::BIGINT AS median_ns,
         min(step_ns) AS min_ns,
         max(step_ns) AS max_ns,
         CASE WHEN count(*) > 1 THEN quantile_cont(step_ns, 0.95) - quantile_cont(step_ns, 0.05) END AS spread_ns
@@ -59,7 +59,7 @@ compared AS (
         r.median_ns AS reference_median_ns,
         r.min_ns AS reference_min_ns,
         r.max_ns AS reference_max_ns,
-        p.median_ns / r.median_ns - 1 AS slowdown,
+        CASE WHEN p.median_ns <= 10 * r.median_ns THEN p.median_ns / r.median_ns - 1 END AS slowdown,
         greatest(p.spread_ns, r.spread_ns)::BIGINT AS spread_ns
     FROM profiled AS p
     CROSS JOIN reference AS r
@@ -68,6 +68,7 @@ compared AS (
 SELECT
     c.*,
     CASE
+        WHEN c.slowdown IS NULL THEN 'implausible'
         WHEN abs(c.slowdown) <= 0.02 OR abs(c.profiled_median_ns - c.reference_median_ns) <= c.spread_ns
             THEN 'not material'
         WHEN c.slowdown > 0 THEN 'perturbed'

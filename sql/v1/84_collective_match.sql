@@ -15,7 +15,7 @@
 --   group_size     BIGINT   -  Ranks that take part: as the source says, else all ranks of the run that communicate.
 --   participants   BIGINT   -  Captured ranks that have this instance.
 --   is_matched     BOOLEAN  -  All agree on kind and message, nobody is missing or there twice; if counted, all ran as many in the step. A rank alone in its declared part has no match.
---   unmatched      VARCHAR  -  Why it is not: point to point; outside of steps without a number; alone in its declared part; ranks not captured; lacking on a captured rank (it began later, ended earlier, or lost it); twice on a rank; other messages; other counts in the step. NULL where it is.
+--   unmatched      VARCHAR  -  Why it is not: point to point; outside of steps without a number; alone in its declared part; in no declared part, where others are; ranks not captured; lacking on a captured rank (it began later, ended earlier, or lost it); twice on a rank; other messages; other counts in the step. NULL where it is.
 --   start_ns       BIGINT   ns Start on the rank's own clock.
 --   end_ns         BIGINT   ns End on the rank's own clock.
 CREATE OR REPLACE VIEW v1.collective_match AS
@@ -26,9 +26,11 @@ WITH op AS (
                 WHEN o.group_name = 'unknown' AND p.part IS NOT NULL THEN 'unknown in ' || p.part ELSE o.group_name
             END AS group_name
         ),
-        o.group_name = 'unknown' AND p.part IS NOT NULL AS is_parted
+        o.group_name = 'unknown' AND p.part IS NOT NULL AS is_parted,
+        o.group_name = 'unknown' AND p.part IS NULL AND s.is_any AS is_left_out
     FROM v1.collective_op AS o
     LEFT JOIN v1.declared_part AS p ON o.rank = p.rank
+    CROSS JOIN (SELECT count(part) > 0 AS is_any FROM v1.declared_part) AS s
 ),
 
 has_seq AS (
@@ -127,6 +129,7 @@ judged AS (
             WHEN type IN ('send', 'recv') THEN 'point to point'
             WHEN instance_seq IS NULL THEN 'outside of steps without a number'
             WHEN is_parted AND participants = 1 THEN 'alone in its declared part'
+            WHEN is_left_out AND captured < expected_size THEN 'in no declared part'
             WHEN captured < expected_size THEN 'ranks not captured'
             WHEN participants < expected_size THEN 'lacking on a captured rank'
             WHEN participants > expected_size OR op_count <> participants THEN 'twice on a rank'

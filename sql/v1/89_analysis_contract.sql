@@ -1,7 +1,7 @@
 -- view:       v1.analysis_contract
 -- purpose:    What must be known of a run to say things of it: as the captures state it, else as `gapscope.toml` declares it, and what is limited where neither does. Nothing is taken from a file name.
 -- grain:      item
--- depends-on: v1.rank, v1.declared, v1.declared_part, v1.tool_quality, v1.step, v1.perturbation
+-- depends-on: v1.rank, v1.declared, v1.declared_part, v1.tool_quality, v1.step, v1.perturbation, v1.fsdp_label, v1.copy_summary, v1.part_span
 -- materialise: run
 -- since:      1
 -- columns:
@@ -137,6 +137,48 @@ factors AS (
     ) AS d
 ),
 
+-- Copies faster than declared links and memory allow. Small ones inside a device may never leave its caches.
+too_fast AS (
+    SELECT
+        string_agg(
+            printf('%s of [device] is %s, copies %s reach %.1f GB/s', item, value, copy_kind, gb_s), ', '
+            ORDER BY item, copy_kind
+        ) AS said
+    FROM (
+        SELECT
+            d.item,
+            d.value,
+            c.copy_kind,
+            max(c.bytes_per_ns) AS gb_s
+        FROM v1.copy_summary AS c
+        INNER JOIN v1.declared AS d
+            ON
+                d.section = 'device'
+                AND d.item = CASE
+                    WHEN regexp_matches(c.copy_kind, '(HtoD|DtoH)$') THEN 'host_link_gb_s'
+                    WHEN c.copy_kind = 'PtoP' THEN 'peer_link_gb_s'
+                    WHEN c.copy_kind = 'DtoD' AND c.bytes > 67108864 * c.op_count THEN 'memory_gb_s'
+                END
+        GROUP BY d.item, d.value, c.copy_kind
+    ) AS reached
+    WHERE gb_s > 1.05 * value::DOUBLE / CASE WHEN copy_kind = 'DtoD' THEN 2 ELSE 1 END
+),
+
+-- Blocks that FSDP labels number: where just one sequence of modules is numbered, and none of its numbers is left out.
+numbered AS (
+    SELECT DISTINCT
+        regexp_extract(unit, '^(.*)\.\d+$', 1) AS sequence,
+        regexp_extract(unit, '\d+$')::BIGINT AS number
+    FROM v1.fsdp_label
+    WHERE regexp_full_match(unit, '[\w.]+\.\d{1,9}')
+),
+
+blocks AS (
+    SELECT count(*) AS block_count
+    FROM numbered
+    HAVING count(DISTINCT sequence) = 1 AND max(number) + 1 = count(*)
+),
+
 contradicted AS (
     SELECT
         'world_size' AS item,
@@ -150,6 +192,21 @@ contradicted AS (
     FROM factors AS f
     CROSS JOIN captured AS c
     WHERE c.highest >= f.world
+    UNION ALL
+    -- Fewer blocks may be those of one stage.
+    SELECT
+        'model' AS item,
+        printf('layers of [model] is %d, FSDP labels number %d blocks', l.value::BIGINT, b.block_count) AS said
+    FROM blocks AS b
+    INNER JOIN v1.declared AS l ON l.section = 'model' AND l.item = 'layers'
+    LEFT JOIN declared AS p ON p.item = 'pipeline_parallel'
+    CROSS JOIN captured AS c
+    WHERE
+        b.block_count > l.value::BIGINT
+        OR (
+            b.block_count < l.value::BIGINT
+            AND (p.value = '1' OR (p.value IS NULL AND c.rank_count = c.world_size))
+        )
     UNION ALL
     SELECT
         'data_parallel' AS item,
@@ -180,10 +237,29 @@ contradicted AS (
     WHERE split_part(d.value, ':', 1)::BIGINT >= s.step_count
     UNION ALL
     SELECT
+        'stages' AS item,
+        string_agg(printf('%s of [parts] names rank %d', s.part, s.last_rank), ', ' ORDER BY s.part, s.last_rank)
+        || ' of a world of ' || any_value(f.world) AS said
+    FROM v1.part_span AS s
+    INNER JOIN factors AS f ON s.last_rank >= f.world
+    HAVING count(*) > 0
+    UNION ALL
+    SELECT
+        'devices' AS item,
+        said
+    FROM too_fast
+    UNION ALL
+    SELECT
         'reference_step_ms' AS item,
-        'profiled steps of rank ' || min(rank) || ' are faster: these are no steps of one run' AS said
+        concat_ws(
+            '; ',
+            'profiled steps of rank ' || min(rank) FILTER (WHERE verdict = 'faster')
+            || ' are faster: these are no steps of one run',
+            'profiled steps of rank ' || min(rank) FILTER (WHERE verdict = 'implausible')
+            || ' take more than ten times as long: the unit is ms'
+        ) AS said
     FROM v1.perturbation
-    WHERE verdict = 'faster'
+    WHERE verdict IN ('faster', 'implausible')
     HAVING count(*) > 0
 )
 

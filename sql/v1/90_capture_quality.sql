@@ -1,7 +1,7 @@
 -- view:       v1.capture_quality
 -- purpose:    What the capture can and cannot support: the readers' notes and checks over the rows.
 -- grain:      rank, check_name
--- depends-on: v1.source_quality, v1.rank, v1.collective_match, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note, v1.tool_quality, v1.analysis_contract, v1.perturbation, v1.profiler_activity
+-- depends-on: v1.source_quality, v1.rank, v1.collective_match, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note, v1.tool_quality, v1.analysis_contract, v1.perturbation, v1.profiler_activity, v1.operator_metric, v1.kernel_inventory, v1.part_span
 -- materialise: run
 -- since:      1
 -- columns:
@@ -101,6 +101,41 @@ anchor_count AS (
     ) AS by_source
 ),
 
+compute AS (
+    SELECT sum(volume_ns) AS volume_ns
+    FROM v1.kernel_inventory
+    WHERE time_class = 'compute'
+),
+
+-- Compute of the run whose kernels a capture of metrics has, on whichever of its devices.
+metrics_covered AS (
+    SELECT
+        m.source_path,
+        sum(m.covered_ns) / any_value(c.volume_ns) AS covered_share
+    FROM (
+        SELECT
+            source_path,
+            op_class,
+            max(covered_share * timing_volume_ns) AS covered_ns
+        FROM v1.operator_metric
+        WHERE rank IS NULL AND level = 'class' AND time_class = 'compute'
+        GROUP BY source_path, op_class
+    ) AS m
+    CROSS JOIN compute AS c
+    GROUP BY m.source_path
+),
+
+-- Ranks beyond the world are no ranks that could be captured.
+part_captured AS (
+    SELECT
+        s.part,
+        sum(s.captured_count) AS captured_count,
+        sum(greatest(0, least(s.last_rank + 1, p.world_size) - s.first_rank)) AS rank_count
+    FROM v1.part_span AS s
+    CROSS JOIN present AS p
+    GROUP BY s.part
+),
+
 whole_run AS (
     SELECT
         'world_coverage' AS check_name,
@@ -134,6 +169,17 @@ whole_run AS (
         'anything that compares or sums ranks' AS forbids
     FROM captured
     HAVING count(DISTINCT world_size) > 1 OR max(at_ns) - min(at_ns) > 86400000000000
+    UNION ALL
+    SELECT
+        'parts_captured' AS check_name,
+        'info' AS status,
+        'ranks that [parts] names were not captured: '
+        || string_agg(printf('of %s %d of %d were', part, captured_count, rank_count), ', ' ORDER BY part)
+            AS detail,
+        NULL AS forbids
+    FROM part_captured
+    WHERE captured_count < rank_count
+    HAVING count(*) > 0
     UNION ALL
     SELECT
         'clock_alignment' AS check_name,
@@ -214,6 +260,14 @@ whole_run AS (
     HAVING count(*) > 0
     UNION ALL
     SELECT
+        'metrics_coverage:' || source_path AS check_name,
+        CASE WHEN coalesce(covered_share, 0) < 0.5 THEN 'warn' ELSE 'ok' END AS status,
+        printf('%.1f %% of the compute volume is of kernels that it sampled', 100 * coalesce(covered_share, 0))
+        || CASE WHEN coalesce(covered_share, 0) < 0.5 THEN ': is it of another workload?' ELSE '' END AS detail,
+        CASE WHEN coalesce(covered_share, 0) < 0.5 THEN 'hardware metrics of most of this run' END AS forbids
+    FROM metrics_covered
+    UNION ALL
+    SELECT
         'audits' AS check_name,
         CASE WHEN sum(failed_count) > 0 THEN 'fail' ELSE 'ok' END AS status,
         CASE
@@ -259,11 +313,11 @@ of_rank AS (
         CASE WHEN p.verdict = 'not material' THEN 'ok' ELSE 'warn' END AS status,
         printf(
             '%s: profiled steps take %.3f ms (n=%d, %.3f to %.3f), '
-            || 'unprofiled ones %.3f ms (n=%d, %.3f to %.3f), %+.1f %%',
+            || 'unprofiled ones %.3f ms (n=%d, %.3f to %.3f)',
             p.verdict, p.profiled_median_ns / 1e6, p.profiled_count, p.profiled_min_ns / 1e6,
             p.profiled_max_ns / 1e6, p.reference_median_ns / 1e6, p.reference_count, p.reference_min_ns / 1e6,
-            p.reference_max_ns / 1e6, 100 * p.slowdown
-        ) || CASE
+            p.reference_max_ns / 1e6
+        ) || coalesce(printf(', %+.1f %%', 100 * p.slowdown), '') || CASE
             WHEN p.verdict = 'perturbed'
                 THEN
                     printf(
@@ -275,7 +329,7 @@ of_rank AS (
         END AS detail,
         CASE
             WHEN p.verdict = 'perturbed' THEN 'times and gains of an unprofiled run: all are those of a slower one'
-            WHEN p.verdict = 'faster' THEN 'whether profiling slowed the run'
+            WHEN p.verdict IN ('faster', 'implausible') THEN 'whether profiling slowed the run'
         END AS forbids
     FROM v1.perturbation AS p
     LEFT JOIN (

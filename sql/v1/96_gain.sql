@@ -29,13 +29,13 @@ bound AS (
     WHERE NOT is_boundary
 ),
 
--- A reference that the profiled steps undercut is no step of this run.
+-- A reference that the profiled steps undercut, or that is in another unit, is no step of this run.
 reference AS (
     SELECT
         rank,
         reference_median_ns AS step_ns
     FROM v1.perturbation
-    WHERE verdict <> 'faster'
+    WHERE verdict IN ('perturbed', 'not material')
 ),
 
 label AS (

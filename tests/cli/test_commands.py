@@ -9,6 +9,8 @@ import shutil
 
 import pytest
 
+from tests.scenarios.exports import MS, Capture
+
 
 def test_report_by_default_is_html_and_may_be_typed_twice(gapscope, tiny_run, tmp_path):
     for _ in range(2):
@@ -226,6 +228,23 @@ def test_steps_lists_each_step_of_each_rank(gapscope, tiny_run):
     candidates = gapscope("steps", tiny_run, "--candidates")
     assert candidates.returncode == 0
     assert "ProfilerStep" in candidates.stdout
+
+
+def test_no_candidate_covers_more_than_the_whole_capture(gapscope, tmp_path):
+    """The device is busy for 4 of the 20 ms that a range of the host lasts; another name nests in itself."""
+    capture = Capture(rank=0, world=1)
+    capture.range("train", 0, 20 * MS)
+    capture.range("recursive", 0, 10 * MS)
+    capture.range("recursive", 2 * MS, 8 * MS)
+    capture.kernel("gemm", 7, 6 * MS, 10 * MS, issued=5 * MS)
+    source = capture.write(tmp_path / "rank0.sqlite")
+    gapscope("ingest", source, "-o", tmp_path / "run")
+    done = gapscope("steps", tmp_path / "run", "--candidates", "--json")
+    found = json.loads(done.stdout)["candidates"]
+    assert [(one["name"], one["range_count"], one["capture_share"]) for one in found] == [
+        ("train", 1, 1.0),
+        ("recursive", 2, 0.5),
+    ]
 
 
 def test_steps_of_an_absent_rank_is_inconclusive(gapscope, tiny_run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -118,6 +119,26 @@ def test_nothing_is_known_of_a_run_without_steps():
     found = _judge(rules, stepless.run())
     assert {one.verdict for one in found.values()} == {Verdict.UNKNOWN}
     assert {one.measured for one in found.values()} == {None}
+
+
+@pytest.mark.parametrize(
+    ("reference", "verdict"),
+    [
+        ([0.098], Verdict.PASS),
+        ([0.09], Verdict.FAIL),
+        # Slower than what the profiler watched: steps of another run, which tell nothing.
+        ([0.2], Verdict.UNKNOWN),
+        # Seconds.
+        ([0.0001], Verdict.UNKNOWN),
+    ],
+)
+def test_steps_without_a_profiler_are_those_of_this_run(reference, verdict):
+    run = made()
+    run.add("run_option", name="run", value=json.dumps({"reference_step_ms": reference}))
+    finding = _judge({"max_perturbation_percent": 5}, run.run())["max_perturbation_percent"]
+    assert finding.verdict is verdict, finding
+    if verdict is Verdict.UNKNOWN:
+        assert finding.detail.startswith("reference_step_ms in [run]: profiled steps of rank 0")
 
 
 def test_limits_of_a_capture_fail_unless_they_are_tolerated():

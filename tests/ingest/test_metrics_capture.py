@@ -10,6 +10,7 @@ import pytest
 
 from gapscope.errors import GapscopeError
 from gapscope.ingest.pipeline import ingest
+from gapscope.render import markdown, text
 from gapscope.run import open_run
 
 from .nsys_export import Rows, call, full_export, global_pid, kernel, write_sqlite
@@ -153,6 +154,25 @@ def test_metrics_join_timing_by_name_and_add_no_op_to_it(tmp_path: Path) -> None
     assert dict(shares.iter_rows()) == {"gemm": 0.75, "norm": None, "nccl": None}
 
 
+def test_a_capture_of_other_kernels_is_said_and_its_classes_are_unknown(tmp_path: Path) -> None:
+    metrics = write_sqlite(tmp_path / "metrics.sqlite", metrics_export())
+    ops = [(100, 7, 1000 * US, 1300 * US), (101, 7, 1300 * US, 1400 * US)]
+    other = _export(["sm90_gemm_other", "row_softmax_c"], **_launched(ops))
+    timing = write_sqlite(tmp_path / "timing.sqlite", other)
+    run = ingest([timing], tmp_path / "run", metrics=[metrics], workers=1).out
+    assert _of(run, "Tensor Active")["gemm"] == (4, 2, 2, None, "uncovered")
+    with open_run(run) as opened:
+        (note,) = opened.sql(
+            "FROM v1.capture_quality WHERE check_name LIKE 'metrics_coverage%'"
+        ).to_dicts()
+        said = " ".join(_statements(opened.report()))
+    assert (note["status"], note["detail"]) == (
+        "warn",
+        "0.0 % of the compute volume is of kernels that it sampled: is it of another workload?",
+    )
+    assert "Uncovered (no kernel that the run has of it was sampled" in said
+
+
 def test_report_says_n_exclusivity_and_what_is_unknown(tmp_path: Path) -> None:
     with open_run(_run(tmp_path)) as run:
         document = run.report()
@@ -170,6 +190,14 @@ def test_report_says_n_exclusivity_and_what_is_unknown(tmp_path: Path) -> None:
     gemm = next(row for row in rows if row["op_class"] == "gemm")
     assert (gemm["full_count"], gemm["exclusivity"], gemm["tensor_active"]) == (2, 0.5, 0.85)
     assert gemm["dram_read"] is None
+    lines = text.render(document).splitlines()
+    place = next(place for place, line in enumerate(lines) if line.startswith("  GPU  class"))
+    assert lines[place + 1].split() == [
+        "0", "gemm", "75.0", "%", "100.0", "%", "2", "25.0", "%", "85.0", "%", "ok",
+    ]  # fmt: skip
+    assert max(map(len, lines)) <= text.WIDTH
+    assert "| 75.0 % | 100.0 % | 2 | `ok` | 25.0 % | 85.0 % |" in markdown.render(document)
+    assert gemm["covered_share"] == 1
 
 
 def _statements(document: Document) -> list[str]:

@@ -65,6 +65,14 @@ def test_mfu_is_declared_work_over_measured_time() -> None:
     assert held["status"] == "measured"
 
 
+def test_a_contradicted_world_size_is_no_basis_of_mfu() -> None:
+    document = _declared(two_ranks(), model=MODEL, run={**RUN, "world_size": 4})
+    assert "MFU" not in _verdict(document)
+    assert "mfu" not in next(iter(_gains(document).values()))
+    missing = " ".join(item.text for item in document.section("budget").missing)
+    assert "No MFU: what it rests on is contradicted (world_size: declared 4, the" in missing
+
+
 def test_more_than_the_peak_is_a_wrong_declaration() -> None:
     document = _declared(two_ranks(), model=MODEL, run={**RUN, "global_batch": 400_000})
     assert "No MFU: what is declared would be" in _verdict(document)

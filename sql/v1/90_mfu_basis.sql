@@ -1,7 +1,7 @@
 -- view:       v1.mfu_basis
--- purpose:    What model FLOP utilisation rests on: work of a step, devices and their peak, or what is missing to state it.
+-- purpose:    What model FLOP utilisation rests on: work of a step, devices and their peak, or why it cannot be stated.
 -- grain:      basis
--- depends-on: v1.declared, v1.rank, v1.model_flops, v1.gpu_peak
+-- depends-on: v1.declared, v1.rank, v1.model_flops, v1.gpu_peak, v1.analysis_contract
 -- materialise: no
 -- since:      1
 -- columns:
@@ -17,6 +17,7 @@
 --   token_recomputed_flops DOUBLE FLOP    What recomputing adds to token_flops; NULL where it is not declared.
 --   parameters            DOUBLE  -       Weights that a token is multiplied with: a check of the declared shapes.
 --   missing               VARCHAR -       What has to be declared first; NULL when nothing.
+--   contradicted          VARCHAR -       What of it the captures contradict, and how; NULL when nothing.
 CREATE OR REPLACE VIEW v1.mfu_basis AS
 WITH said AS (
     SELECT
@@ -131,5 +132,12 @@ SELECT
                     || coalesce(device_name, 'these devices') || ' at ' || matrix_precision
         END,
         CASE WHEN is_shared THEN 'a device for each rank: here ranks share one' END
-    ), '') AS missing
+    ), '') AS missing,
+    (
+        SELECT string_agg(a.item || ': ' || a.contradiction, '; ' ORDER BY a.ordinal)
+        FROM v1.analysis_contract AS a
+        WHERE
+            a.contradiction IS NOT NULL
+            AND a.item IN ('ranks', 'world_size', 'model', 'precision', 'sequence_length', 'global_batch')
+    ) AS contradicted
 FROM peak;

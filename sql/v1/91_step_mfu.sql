@@ -28,7 +28,7 @@ WITH measured AS (
         m.device_count * m.peak_tflops * 1000 * b.step_ns AS peak_flops
     FROM v1.step_budget AS b
     CROSS JOIN v1.mfu_basis AS m
-    WHERE b.projection = 'device' AND b.step_ns > 0 AND m.missing IS NULL
+    WHERE b.projection = 'device' AND b.step_ns > 0 AND m.missing IS NULL AND m.contradicted IS NULL
 )
 
 SELECT
