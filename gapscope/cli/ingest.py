@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -108,6 +108,11 @@ def ingest(
         )
     if not sources:
         raise GapscopeError("usage", "no SOURCE given", "`gapscope ingest DIRECTORY`")
+    from gapscope import config as configuration_file
+
+    declared = configuration_file.read(config)
+    if declared and config is None:
+        output.say(f"declared configuration taken from `{configuration_file.DEFAULT}`", quiet=quiet)
     result = run_ingest(
         sources,
         out,
@@ -115,7 +120,7 @@ def ingest(
         steps=steps,
         rank_from_name=rank_from_name,
         ranks=_declared(rank or []),
-        config=config,
+        declared=declared,
         stacks=stacks,
         metrics=metrics or [],
         workers=workers,
@@ -146,7 +151,7 @@ def run_ingest(
     steps: str | None = None,
     rank_from_name: bool = False,
     ranks: dict[str, int] | None = None,
-    config: Path | None = None,
+    declared: dict[str, dict[str, Any]] | None = None,
     stacks: Path | None = None,
     metrics: Sequence[Path] = (),
     workers: int | None = None,
@@ -157,16 +162,12 @@ def run_ingest(
     quiet: bool = False,
 ) -> IngestResult:
     """Ingest with a progress bar, then say what came in and what is wrong with it."""
-    from gapscope import config as configuration_file
     from gapscope.cli import progress, quality
     from gapscope.ingest import pipeline
     from gapscope.ingest.landing import landing
     from gapscope.remote import check_target, upload, url_of
 
-    declared = configuration_file.read(config)
-    if declared and config is None:
-        output.say(f"declared configuration taken from `{configuration_file.DEFAULT}`", quiet=quiet)
-    if steps is None:
+    if steps is None and declared:
         steps = declared.get("run", {}).get("step")
 
     def make(at: Path, *, force: bool) -> IngestResult:

@@ -345,6 +345,14 @@ def test_demo_makes_both_results_and_may_be_typed_again(gapscope, tmp_path):
     assert content["schema"] == "gapscope.demo/1"
 
 
+def test_demo_is_the_same_beside_a_configuration_of_the_users(gapscope, tmp_path):
+    (tmp_path / "gapscope.toml").write_text("[run]\nworld_size = 64\n")
+    done = gapscope("demo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "gapscope.toml" not in done.stderr
+    assert "contradiction" not in done.stderr
+
+
 def test_demo_is_never_taken_for_the_users_run(gapscope, sample, tmp_path):
     """The README in order: demo, then `ingest` and `report` with their defaults."""
     assert gapscope("demo", "-q", cwd=tmp_path).returncode == 0
