@@ -71,7 +71,7 @@ class Reasons:
     ) -> None:
         import numpy as np
 
-        ops = batch.ops[s, r]
+        ops = self.ops = batch.ops[s, r]
         self.op_id = ops.op_id.tolist()
         self.node = ops.node.tolist()
         self.start = ops.start.tolist()

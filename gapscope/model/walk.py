@@ -118,12 +118,11 @@ class Walker:
 
     @staticmethod
     def _is_crowded(own: Reasons, op: int, at: int) -> bool:
-        """Whether another kernel of the rank ran then, so that the op may have lacked room."""
-        return any(
-            own.start[i] <= at < own.end[i]
-            for i in range(max(0, op - 200), min(len(own), op + 200))
-            if i != op and not own.is_copy[i]
-        )
+        """Whether a kernel ran at `at`, before the op began, so that it may have lacked room."""
+        near = slice(max(0, op - 200), op + 200)
+        ops = own.ops
+        runs = (ops.start[near] <= at) & (ops.end[near] > at) & ~ops.is_copy[near]
+        return bool(runs.any())
 
     def _running(self, r: int, op: int, lo: int, hi: int, gap_start: int | None) -> list[Piece]:
         """What [lo, hi) of the run of a producer counts as."""
