@@ -155,6 +155,8 @@ def _overlay(pieces: list[Piece], engine: list[tuple[int, int, int]]) -> list[Pi
         for start, end, op in islice(engine, first, None):
             if start >= until:
                 break
+            if end <= at:
+                continue
             lo, hi = max(start, at), min(end, until)
             if hi <= lo:
                 continue
