@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Rows worth a column in the short table; the manifest has all of them.
 _SHOWN = ("gpu_op", "api_call", "range", "collective", "stream_wait")
+_MOST_LISTED = 32  # ranks; more would push what is wrong with them off the screen
 
 
 def ingest(
@@ -207,7 +208,10 @@ def run_ingest(
         (number, *(counts.get(name, 0) for name in _SHOWN))
         for number, counts in sorted(result.rows.items())
     ]
-    output.say(output.table(header, rows), quiet=quiet)
+    output.say(output.table(header, rows[:_MOST_LISTED]), quiet=quiet)
+    if len(rows) > _MOST_LISTED:
+        more = f"and {len(rows) - _MOST_LISTED:,} ranks more; the run's manifest.json has all"
+        output.say(more, quiet=quiet)
     for finding in quality.findings(result.quality):
         # Warnings survive `--quiet`.
         output.say(output.wrapped(f"{finding.status:<4}  ", f"{finding.name}: {finding.finding}"))

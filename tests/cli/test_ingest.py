@@ -7,6 +7,8 @@ import shutil
 
 import pytest
 
+from tests.hostile.captures import kineto, write_kineto
+
 
 @pytest.fixture
 def ingested(gapscope, sample, tmp_path):
@@ -34,6 +36,18 @@ def test_a_configuration_that_nobody_named_is_said_to_be_used(gapscope, sample, 
     assert said not in gapscope("ingest", sample, "-f", "-q", cwd=tmp_path).stderr
     named = gapscope("ingest", sample, "-f", "--config", "gapscope.toml", cwd=tmp_path)
     assert (named.returncode, said in named.stderr) == (0, False)
+
+
+def test_of_many_ranks_the_first_are_listed(gapscope, tmp_path):
+    (tmp_path / "in").mkdir()
+    for rank in range(34):
+        write_kineto(tmp_path / "in" / f"{rank}.json", kineto(rank))
+    lines = gapscope("ingest", "in", "--workers", "1", cwd=tmp_path).stderr.splitlines()
+    listed = [line.split()[0] for line in lines[2:34]]
+    assert listed == [str(rank) for rank in range(32)]
+    assert lines[34] == "and 2 ranks more; the run's manifest.json has all"
+    manifest = json.loads((tmp_path / "gapscope.run" / "manifest.json").read_text())
+    assert list(manifest["rows"]) == [str(rank) for rank in range(34)]
 
 
 def test_refuses_to_replace_without_force_and_replaces_with_it(
