@@ -1,7 +1,7 @@
 -- view:       v1.step_range
 -- purpose:    Step windows on the host, from every anchor that the capture offers.
 -- grain:      rank, source, ordinal
--- depends-on: v1.range, v1.name, v1.run_option, v1.rank, v1.device_op, v1.api_call
+-- depends-on: v1.range, v1.name, v1.run_option, v1.rank, v1.device_op, v1.api_call, v1.name_class
 -- materialise: rank
 -- since:      1
 -- columns:
@@ -140,6 +140,13 @@ uncertain AS (
     HAVING count(DISTINCT r.source) < 2
 ),
 
+-- Beside a range only kernels of the optimizer tell of steps: without any, the launches need no order.
+with_optimizer AS (
+    SELECT DISTINCT rank
+    FROM v1.name_class
+    WHERE op_class = 'optimizer'
+),
+
 launched AS (
     SELECT
         o.rank,
@@ -153,9 +160,15 @@ launched AS (
             PARTITION BY o.rank, l.source ORDER BY coalesce(o.launch_start_ns, o.start_ns), o.op_id
         ) AS pos
     FROM uncertain AS u
+    LEFT JOIN with_optimizer AS w ON u.rank = w.rank
     INNER JOIN v1.device_op AS o ON u.rank = o.rank
     INNER JOIN (VALUES ('collective_sequence'), ('kernel_sequence')) AS l (source)
-        ON o.kind = 'kernel' AND (l.source = 'kernel_sequence' OR o.time_class = 'communication')
+        ON
+            o.kind = 'kernel'
+            AND CASE l.source
+                WHEN 'kernel_sequence' THEN u.anchor_count = 0 OR w.rank IS NOT NULL
+                ELSE o.time_class = 'communication'
+            END
 ),
 
 spaced AS (
