@@ -300,11 +300,14 @@ def _modelled(facts: Facts) -> list[Statement]:
         removed = culprit["sub_cause"]
     every = max(known.rungs.values(), key=lambda row: len(row["removed"]))
     *some, last = every["removed"].split("+")
-    rung = known.rungs[removed]
+    # R3 has no rung where only some of the ranks that take part were captured.
+    rung = known.rungs.get(removed, every)
+    alone = (
+        "" if rung is every else f"without {removed} the step takes {plain_and_stretched(rung)}, "
+    )
     return [
         Statement(
-            f"Modelled{_over(known)}: without {removed} the step takes "
-            f"{plain_and_stretched(rung)}, without {', '.join(some)} and {last} "
+            f"Modelled{_over(known)}: {alone}without {', '.join(some)} and {last} "
             f"{plain_and_stretched(every)}; "
             f"replayed as executed {value(known.rungs['']['step_ns'], 'ns')}."
             + (

@@ -235,6 +235,19 @@ def test_a_class_that_the_shown_step_lacks_is_explained_where_it_is_largest() ->
     assert "last came, for its own reason: rank 1" in said
 
 
+def test_a_run_that_lacks_ranks_has_no_rung_of_skew() -> None:
+    """Some of the ranks that take part were captured, so that R3 of these is seen."""
+    made = modelled()
+    made.con.execute("DELETE FROM v1.what_if WHERE contains(removed, 'R3')")
+    # The laggard computed longer: no rung stands for that either.
+    made.con.execute("UPDATE v1.gap_piece SET sub_cause = 'compute' WHERE gap_class = 'R3'")
+    document = build(made.run())
+    assert any(card.id == "finding-r3" for card in document.opportunities)
+    said = _said(document)
+    assert ": without R1 and R2 " in said
+    assert "without R3" not in said
+
+
 def test_hard_time_that_waits_for_nothing_is_told_apart() -> None:
     made = modelled()
     made.con.execute(
