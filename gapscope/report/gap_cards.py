@@ -52,7 +52,7 @@ def statements(facts: Facts, cards: tuple[Opportunity, ...]) -> list[Statement]:
     said.append(
         Statement(
             f"Classes are disjoint: {where}"
-            + ("R1, R2 and R3" if facts.model.sees_skew else "R1 and R2")
+            + ("R1 and R2" if run["r3_ns"] is None else "R1, R2 and R3")
             + f" together are {value(facts.model.recoverable_ns, 'ns')} of the "
             f"{value(run['gap_ns'], 'ns')} above T_lb. R is what "
             "could be got back, H is hard while the program stays.",

@@ -94,8 +94,8 @@ class Model:
 
     @property
     def sees_skew(self) -> bool:
-        """Whether waits for other ranks show: those for ranks without a capture do not."""
-        return self.has_bound and self.run["r3_ns"] is not None
+        """Whether all waits for other ranks show: those for ranks without a capture do not."""
+        return not any(row["check_name"] == "collectives_matched" for row in self.checks)
 
     @property
     def shown_step_id(self) -> int | None:

@@ -241,8 +241,13 @@ def test_a_run_that_lacks_ranks_has_no_rung_of_skew() -> None:
     made.con.execute("DELETE FROM v1.what_if WHERE contains(removed, 'R3')")
     # The laggard computed longer: no rung stands for that either.
     made.con.execute("UPDATE v1.gap_piece SET sub_cause = 'compute' WHERE gap_class = 'R3'")
+    made.con.execute(
+        "INSERT INTO v1.model_check (check_name, status, detail) "
+        "VALUES ('collectives_matched', 'warn', '3 collectives of the program lack participants')"
+    )
     document = build(made.run())
     assert any(card.id == "finding-r3" for card in document.opportunities)
+    assert "are inside T_lb" in document.verdict.headline.text
     said = _said(document)
     assert ": without R1 and R2 " in said
     assert "without R3" not in said
