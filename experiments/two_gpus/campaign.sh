@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 OUT=${OUT:-$work/out}
 mkdir -p "$OUT" "$work/trace" "$work/kineto" "$work/nsys"
-export PYTHONPATH=$PWD OMP_NUM_THREADS=4 PYTHONWARNINGS=ignore NCCL_NVLS_ENABLE=0
+export PYTHONPATH=$PWD OMP_NUM_THREADS=4 XZ_DEFAULTS=-T0 PYTHONWARNINGS=ignore NCCL_NVLS_ENABLE=0
 export CUDA_DEVICE_MAX_CONNECTIONS=8 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 cases=${*:-clean late skew queue small compile clean2 kineto nsys metrics}
 
@@ -30,7 +30,7 @@ untraced() { launch "$@" 2>&1 | said none; }
 traced() { # traced NAME ARGUMENT...
     name=$1
     shift
-    timeout 90 python3 -m gapscope trace -q --fsdp2 --steps 14:22 -o "$work/trace/$name" -- \
+    timeout 90 python3 -m gapscope trace -q --fsdp2 --steps 14:26 -o "$work/trace/$name" -- \
         torchrun --nproc_per_node=$ranks "$here/train.py" "${size[@]}" --name "$name" "$@" 2>&1 | said gapscope
 }
 both() {
@@ -91,6 +91,6 @@ done
 echo "== end after $SECONDS s"
 export_nsight
 for kind in trace kineto nsys; do
-    tar -C "$work" -czf "$OUT/$kind.tgz" $kind
+    tar -C "$work" -cJf "$OUT/$kind.txz" $kind
 done
 ls -l "$OUT" "$work"/*/

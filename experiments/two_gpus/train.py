@@ -1,9 +1,10 @@
 """FSDP2 training with one fault, run by torchrun; each rank prints its step times as a JSON line.
 
-The host waits for the device at the end of each step, as a training that logs its loss does: a
-host that is steps ahead would hide what is put in. Before step FIRST nothing is recorded; from
-FIRST to LAST a tool may (`gapscope trace --steps`, or what starts at cudaProfilerStart), and the
-times of both are printed.
+A fault is put into odd steps only: even ones are its clean twin, on a device that is as warm and
+clocks as high. The host waits for the device at the end of each step, as a training that logs its
+loss does: a host that is steps ahead would hide what is put in. Before step FIRST nothing is
+recorded; from FIRST to LAST a tool may (`gapscope trace --steps`, or what starts at
+cudaProfilerStart), and the times of both are printed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import count, pairwise
 
 import torch
 import torch.distributed as dist
@@ -23,14 +24,14 @@ from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
 
-WARM, FIRST, LAST = 6, 14, 22
+WARM, FIRST, LAST = 6, 14, 26
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--name", default="clean")
     parser.add_argument("--late-ms", type=float, default=0, help="sleep in each block's forward")
-    parser.add_argument("--skew-ms", type=float, default=0, help="last rank sleeps before a step")
+    parser.add_argument("--skew-ms", type=float, default=0, help="last rank sleeps before the step")
     parser.add_argument("--one-stream", action="store_true", help="collectives on compute's stream")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--layers", type=int, default=8)
@@ -46,9 +47,11 @@ def arguments() -> argparse.Namespace:
 class Block(nn.Module):
     """A transformer block that may sleep before it launches anything."""
 
-    def __init__(self, dim: int, late_s: float, heads: int = 16) -> None:
+    late_s = 0.0
+
+    def __init__(self, dim: int, heads: int = 16) -> None:
         super().__init__()
-        self.heads, self.late_s = heads, late_s
+        self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.qkv, self.out = nn.Linear(dim, 3 * dim, bias=False), nn.Linear(dim, dim, bias=False)
         self.up, self.down = (
@@ -71,10 +74,10 @@ class Block(nn.Module):
 class Net(nn.Module):
     """Embedding, blocks, head."""
 
-    def __init__(self, dim: int, layers: int, late_s: float, words: int = 8192) -> None:
+    def __init__(self, dim: int, layers: int, words: int = 8192) -> None:
         super().__init__()
         self.embedding = nn.Embedding(words, dim)
-        self.blocks = nn.ModuleList(Block(dim, late_s) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(dim) for _ in range(layers))
         self.head = nn.Linear(dim, words, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -85,19 +88,28 @@ class Net(nn.Module):
         return self.head(x)
 
 
-def collectives_on_compute_stream() -> None:
-    """R2: what FSDP2 puts on streams of its own waits in line with compute."""
-    from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPCommContext
+class CommunicationStreams:
+    """R2: in odd steps, what FSDP2 puts on streams of its own waits in line with compute."""
 
-    original = FSDPCommContext.lazy_init
+    NAMES = ("all_gather_copy_in_stream", "all_gather_stream", "reduce_scatter_stream")
 
-    def lazy_init(self: FSDPCommContext, device: torch.device) -> None:
-        original(self, device)
-        stream = torch.cuda.current_stream()
-        self.all_gather_copy_in_stream = self.all_gather_stream = stream
-        self.reduce_scatter_stream = stream
+    def __init__(self) -> None:
+        from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPCommContext
 
-    FSDPCommContext.lazy_init = lazy_init
+        self.own: list[tuple[FSDPCommContext, list[torch.cuda.Stream]]] = []
+        original = FSDPCommContext.lazy_init
+
+        def lazy_init(context: FSDPCommContext, device: torch.device) -> None:
+            original(context, device)
+            self.own.append((context, [getattr(context, name) for name in self.NAMES]))
+
+        FSDPCommContext.lazy_init = lazy_init
+
+    def put(self, on_compute: bool) -> None:
+        """Between steps, when nothing runs on any of them."""
+        for context, streams in self.own:
+            for name, stream in zip(self.NAMES, streams, strict=True):
+                setattr(context, name, torch.cuda.current_stream() if on_compute else stream)
 
 
 @contextlib.contextmanager
@@ -130,10 +142,9 @@ def main() -> None:
 
         gapscope.instrument.fsdp2()
     dist.init_process_group("nccl", device_id=device)
-    if given.one_stream:
-        collectives_on_compute_stream()
+    streams = CommunicationStreams() if given.one_stream else None
     torch.manual_seed(0)
-    model = Net(given.dim, given.layers, given.late_ms / 1e3).to(device)
+    model = Net(given.dim, given.layers).to(device)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
     for block in model.blocks:
         if given.compile:
@@ -143,10 +154,18 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     words = torch.randint(0, 8192, (given.batch, given.sequence), device=device)
     marks: list[torch.cuda.Event] = []
+    numbers = count()
+
+    def put_fault(is_faulty: bool) -> None:
+        if given.late_ms:
+            Block.late_s = given.late_ms / 1e3 * is_faulty
+        if streams is not None:
+            streams.put(on_compute=is_faulty)
+        if given.skew_ms and is_faulty and rank == world - 1:
+            time.sleep(given.skew_ms / 1e3)
 
     def step() -> None:
-        if given.skew_ms and rank == world - 1:
-            time.sleep(given.skew_ms / 1e3)
+        put_fault(next(numbers) % 2 == 1)
         logits = model(words)
         functional.cross_entropy(logits.float().view(-1, 8192), words.view(-1)).backward()
         optimizer.step()
@@ -156,9 +175,9 @@ def main() -> None:
         marks.append(mark)
         torch.cuda.synchronize()
 
-    def steps(count: int, profiler: object = None) -> list[float]:
+    def steps(wanted: int, profiler: object = None) -> list[float]:
         marks.clear()
-        for _ in range(count + 1):
+        for _ in range(wanted + 1):
             step()
             if profiler is not None:
                 profiler.step()

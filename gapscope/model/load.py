@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +134,22 @@ class Batch:
     def observed(self) -> Int:
         """Length of each device window [step, rank], ns."""
         return self.window_end - self.window_start
+
+    def part(self, positions: list[int]) -> Batch:
+        """The batch of the steps at these positions alone."""
+        place = {s: here for here, s in enumerate(positions)}
+        return replace(
+            self,
+            steps=[self.steps[s] for s in positions],
+            is_boundary=self.is_boundary[positions],
+            window_start=self.window_start[positions],
+            window_end=self.window_end[positions],
+            node_start=self.node_start[:, positions],
+            node_end=self.node_end[:, positions],
+            node_busy=self.node_busy[:, positions],
+            node_compute=self.node_compute[:, positions],
+            ops={(place[s], r): ops for (s, r), ops in self.ops.items() if s in place},
+        )
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Replayed:
 
 
 class DifferentSegmentsError(Exception):
-    """Ranks or steps issued the ops of one program in different orders."""
+    """Ranks issued the ops of one program in different orders."""
 
 
 def cut(ops: Ops) -> tuple[Int, Int]:
@@ -115,8 +115,21 @@ def cut(ops: Ops) -> tuple[Int, Int]:
     return begin, np.stack(described, axis=1).astype(np.int64)
 
 
+def alike(batch: Batch) -> list[Batch]:
+    """The batch in parts: steps that issued the program's ops in one order, on like streams.
+
+    One such step among many would forbid the replay of all. A step whose ranks differ among
+    themselves is a part of its own with others of its kind, and has none.
+    """
+    parts: dict[bytes, list[int]] = {}
+    for s in range(len(batch.steps)):
+        orders = {cut(batch.ops[s, r])[1].tobytes() for r in range(len(batch.ranks))}
+        parts.setdefault(orders.pop() if len(orders) == 1 else b"ranks differ", []).append(s)
+    return [batch] if len(parts) == 1 else [batch.part(steps) for steps in parts.values()]
+
+
 def segments(batch: Batch, floor: int) -> Segments:
-    """Cut every rank and step alike; raises DifferentSegmentsError when they do not match."""
+    """Cut every rank and step alike; raises DifferentSegmentsError when ranks do not match."""
     import numpy as np
 
     columns = sorted(batch.ops)

@@ -108,6 +108,21 @@ first_op AS (
     GROUP BY rank
 ),
 
+-- Or the host waits, before anything that was recorded runs, for work that was launched before.
+first_wait AS (
+    SELECT
+        p.rank,
+        max(least(a.end_ns, o.start_ns, p.device_end_ns) - greatest(a.start_ns, p.device_start_ns)) AS waited_ns
+    FROM paired AS p
+    INNER JOIN first_op AS o ON p.rank = o.rank
+    INNER JOIN v1.api_call AS a
+        ON p.rank = a.rank AND a.start_ns < least(o.start_ns, p.device_end_ns) AND a.end_ns > p.device_start_ns
+    INNER JOIN v1.name AS n
+        ON a.rank = n.rank AND a.name_id = n.name_id AND regexp_matches(n.name, '^(cuda|cu|hip)\w*Synchronize(_|$)')
+    WHERE p.step_id = 0
+    GROUP BY p.rank
+),
+
 -- First step, compared between ranks of one job: same world size, stage, and kind of device and of capture.
 first_length AS (
     SELECT
@@ -172,6 +187,10 @@ reasoned AS (
                     THEN 'the first launch waits for what was before the capture'
             END,
             CASE
+                WHEN p.step_id = 0 AND i.waited_ns > greatest(1e6, 0.02 * (p.device_end_ns - p.device_start_ns))
+                    THEN 'the host waits for what was before the capture'
+            END,
+            CASE
                 WHEN p.step_id < y.first_step OR p.step_id >= y.end_step THEN 'outside the declared steady steps'
             END,
             CASE WHEN p.step_id = 0 AND s.differs THEN 'first step differs between ranks by over 10 %' END
@@ -182,6 +201,7 @@ reasoned AS (
     LEFT JOIN flushed AS f ON p.rank = f.rank AND p.step_id = f.step_id
     LEFT JOIN first_step AS s ON p.rank = s.rank
     LEFT JOIN first_op AS o ON p.rank = o.rank
+    LEFT JOIN first_wait AS i ON p.rank = i.rank
     LEFT JOIN steady AS y ON TRUE
 )
 
