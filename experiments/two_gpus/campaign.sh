@@ -69,8 +69,8 @@ for one in $cases; do
     case $one in four*) ranks=4 ;; *) ranks=2 ;; esac
     [ -z "$CUDA_MPS_PIPE_DIRECTORY" ] || export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$((96 / ranks))
     case $one in
-    clean | clean2) both $one ;;
-    late) both late --late-ms 12 ;;
+    clean*) both $one ;;
+    late*) both $one --late-ms 12 ;;
     skew) both skew --skew-ms 20 ;;
     queue) both queue --one-stream ;;
     small) both small --batch 1 --sequence 256 ;;

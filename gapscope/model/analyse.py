@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from gapscope.model import (
@@ -155,10 +156,16 @@ def analyse(con: duckdb.DuckDBPyConnection) -> None:
                    "model", None)]
         )  # fmt: skip
     batches = [part for batch in loaded.batches for part in replay.alike(batch)]
-    for batch in batches:
+    slower = [contention.stretch(batch) for batch in batches]
+    known = [factor for factor in slower if factor is not None]
+    usual = median(known) if known else None
+    for batch, factor in zip(batches, slower, strict=True):
         if len(batches) > 1:
             results.only_steps = tuple(batch.steps)
-        _Analysis(con, batch, results, clock).run()
+        measured = _Contention(
+            usual if factor is None else factor, in_these_steps=factor is not None
+        )
+        _Analysis(con, batch, results, clock, measured).run()
     store(con, results.rows, results.columns)
 
 
@@ -198,6 +205,14 @@ def _clock(con: duckdb.DuckDBPyConnection) -> _Clock:
     return _Clock(offsets, int(residual or 0), not is_across_hosts)
 
 
+@dataclass(frozen=True)
+class _Contention:
+    """Times longer that compute runs beside communication; steps that never overlap cannot tell."""
+
+    factor: float | None
+    in_these_steps: bool
+
+
 class _Analysis:
     """One batch: steps that ran one program on all ranks."""
 
@@ -207,8 +222,10 @@ class _Analysis:
         batch: Batch,
         results: Results,
         clock: _Clock,
+        contention_found: _Contention,
     ) -> None:
         self.con = con
+        self.contention = contention_found
         self.batch = batch
         self.results = results
         self.residual_ns = clock.residual_ns
@@ -538,12 +555,15 @@ class _Analysis:
         usable = [s for s in usable if batch.steps[s] not in stopped]
         if not usable:
             return
-        factor = contention.stretch(batch)
+        factor = self.contention.factor
         if factor is not None:
+            where = (
+                "" if self.contention.in_these_steps else ", as measured in the run's other steps"
+            )
             self.results.check(
                 [Check("contention", None, "info", factor, None,
-                       f"compute beside communication runs x{factor:.2f} of the same compute alone",
-                       None)]
+                       f"compute beside communication runs x{factor:.2f} of the same compute alone"
+                       f"{where}", None)]
             )  # fmt: skip
         rungs = [rung for rung in ladder.RUNGS if "R3" not in rung or self.sees_all]
         for removed, played in ladder.ladder(setting, rungs).items():

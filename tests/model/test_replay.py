@@ -18,6 +18,7 @@ from gapscope.model.replay import (
     DifferentSegmentsError,
     Queue,
     Scenario,
+    alike,
     cut,
     replay,
     segments,
@@ -79,6 +80,40 @@ def test_ranks_that_issue_in_different_orders_cannot_be_replayed() -> None:
     with pytest.raises(DifferentSegmentsError):
         segments(both, 0)
     segments(batch(of, {(0, 0): rows, (0, 1): rows}), 0)
+
+
+def test_steps_that_issue_in_different_orders_are_replayed_apart() -> None:
+    """Step 1 puts the gather on the compute stream, step 3 on one rank only: that one has no replay."""
+    of = program("AG(1) FWD(1)")
+
+    def rows(step: int, stream: int) -> list[Op]:
+        at = 10 * step
+        return [Op("AG(1)", stream, at, at + 2, at), Op("FWD(1)", S0, at + 3, at + 5 + step, at)]
+
+    streams = {
+        (0, 0): AG,
+        (0, 1): AG,
+        (1, 0): S0,
+        (1, 1): S0,
+        (2, 0): AG,
+        (2, 1): AG,
+        (3, 0): S0,
+        (3, 1): AG,
+    }
+    whole = batch(of, {(s, r): rows(s, stream) for (s, r), stream in streams.items()})
+    parts = alike(whole)
+    assert [part.steps for part in parts] == [[0, 2], [1], [3]]
+    for part in parts:
+        for here, step in enumerate(part.steps):
+            s = whole.steps.index(step)
+            assert part.node_end[:, here].tolist() == whole.node_end[:, s].tolist()
+            assert part.window_end[here].tolist() == whole.window_end[s].tolist()
+            assert all(part.ops[here, r] is whole.ops[s, r] for r in range(2))
+    # One after the other on one stream, a segment each; on two, as well: what differs is the stream.
+    assert [len(segments(part, 0).items) for part in parts[:2]] == [2, 2]
+    with pytest.raises(DifferentSegmentsError):
+        segments(parts[2], 0)
+    assert alike(parts[0]) == [parts[0]]
 
 
 # ------------------------------------------------------------------------------ op by op
