@@ -15,7 +15,7 @@
 --   shown_step_id  BIGINT  -  The step to show: the run's median one, or a long one where steps are uneven; one for all ranks that have it.
 --   shown_ns       BIGINT  ns In the step to show.
 --   mean_ns        BIGINT  ns Mean over the steps.
---   long_count     BIGINT  -  Steps over 5 % longer than the run's median one, where one is over 10 % or their gaps matter; else 0.
+--   long_count     BIGINT  -  Steps of the longer kind, where there are two kinds, or over 5 % longer than the median one; else 0.
 --   long_mean_ns   BIGINT  ns Mean over these steps; NULL without any.
 --   other_mean_ns  BIGINT  ns Mean over the others.
 --   min_ns         BIGINT  ns Smallest over the steps.
@@ -49,7 +49,33 @@ run AS (
     LIMIT 1
 ),
 
--- Where steps alternate, the median hides what makes the others long: by a tenth, or in the mean of the gap.
+-- Steps of two kinds, two of each at least: ordered by length, or by what could be got back of each, they leave a
+-- space of over 5 % of the median step. Which kind is the more frequent one does not matter.
+spaced AS (
+    SELECT
+        m.measure,
+        m.amount_ns AS least_long_ns,
+        m.amount_ns - lag(m.amount_ns) OVER by_amount AS space_ns,
+        row_number() OVER by_amount - 1 AS other_count,
+        count(*) OVER (PARTITION BY m.measure) AS step_count
+    FROM ordered AS o
+    INNER JOIN run AS r ON o.rank = r.rank
+    CROSS JOIN LATERAL (VALUES ('observed', o.observed_ns), ('gap', o.gap_ns)) AS m (measure, amount_ns)
+    WINDOW by_amount AS (PARTITION BY m.measure ORDER BY m.amount_ns)
+),
+
+kinds AS (
+    SELECT
+        s.measure,
+        s.least_long_ns
+    FROM spaced AS s
+    CROSS JOIN run AS r
+    WHERE s.space_ns > 0.05 * r.observed_ns AND s.other_count >= 2 AND s.step_count - s.other_count >= 2
+    ORDER BY s.space_ns DESC, s.measure ASC
+    LIMIT 1
+),
+
+-- Or the median hides what makes some steps long: by a tenth, or in the mean of the gap.
 uneven AS (
     SELECT
         max(o.observed_ns) > 1.1 * any_value(r.observed_ns)
@@ -65,7 +91,12 @@ long_step AS (
     FROM ordered AS o
     INNER JOIN run AS r ON o.rank = r.rank
     CROSS JOIN uneven AS u
-    WHERE u.is_uneven AND o.observed_ns > 1.05 * r.observed_ns
+    LEFT JOIN kinds AS k ON TRUE
+    WHERE
+        CASE
+            WHEN k.measure IS NULL THEN u.is_uneven AND o.observed_ns > 1.05 * r.observed_ns
+            ELSE if(k.measure = 'gap', o.gap_ns, o.observed_ns) >= k.least_long_ns
+        END
 ),
 
 shown AS (

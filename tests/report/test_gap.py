@@ -206,7 +206,7 @@ def test_a_fault_in_some_steps_is_not_hidden_by_the_median_one() -> None:
     assert "little is left" not in headline
     assert headline == (
         "1 of 3 steps on rank 0 is 31.00 us longer than the others (130.0 us against 99.00 us): "
-        "R1 late launch on rank 0 makes 30.00 us of it. The rules allow 97.33 us for the same work "
+        "R1 late launch on rank 0 is 30.00 us longer. The rules allow 97.33 us for the same work "
         "(T_lb, a program-order bound): at most 12.00 us (11.0 %), mean over the steps, could be "
         "got back with the order of launches unchanged."
     )
