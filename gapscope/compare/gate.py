@@ -172,7 +172,7 @@ def _regression(limit: float, comparison: Comparison | None) -> Finding:
     elif high <= limit:
         verdict = Verdict.PASS
     else:
-        detail += ": the limit lies in it, capture more steps"
+        detail += ": the limit lies in it, capture more steps, or steps of one kind"
     return Finding(rule, verdict, 100 * step.median_delta_share, limit, detail)
 
 

@@ -52,7 +52,17 @@ def headline(checks: Iterable[Check], steps: Sequence[StepLine], unit: str) -> S
     if unit == "step":
         where += f", medians of {run.a_count} and {plural(run.b_count, 'step')}"
     how = _how_sure(run.median_interval)
-    if sign == 0:
+    in_mean = run.mean_interval.sign
+    if sign == 0 and in_mean != 0:
+        # Steps of two kinds: their median is one or the other, however many are captured.
+        low, high = values([run.b_low_ns, run.b_high_ns], "ns")
+        text = (
+            f"In the mean a {unit} of B is {value(abs(run.mean_delta_ns), 'ns')} "
+            f"{'longer' if in_mean > 0 else 'shorter'} ({_how_sure(run.mean_interval)}); medians "
+            f"do not tell: {signed(run.median_delta_ns)} ({where}; {how}). Steps of B take {low} "
+            f"to {high}."
+        )
+    elif sign == 0:
         text = (
             f"Whether a {unit} of B is longer or shorter is not resolved: "
             f"{signed(run.median_delta_ns)} ({where}; {how})."

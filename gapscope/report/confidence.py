@@ -36,15 +36,15 @@ def of_class(facts: Facts, absent_class: str, time: Quantity) -> Statement:
 
 
 def of_gap(facts: Facts, row: Row, time: Quantity, rung: Row | None) -> Statement:
-    """Of a class of the gap above, or inside, the bound."""
+    """Of a class of the gap above, or inside, the bound; `rung` may remove why a rank was late."""
     doubts = [*_of_window(facts), *_of_spread(time)]
     if row["gap_class"].startswith("R"):
         if rung is None:
             doubts.append("no replay without it checks the class")
         elif abs(rung["saved_ns"] - row["total_ns"]) > _AGREES * row["total_ns"]:
             doubts.append(
-                f"a replay without it saves {value(rung['saved_ns'], 'ns')}, the class holds "
-                f"{value(row['total_ns'], 'ns')}"
+                f"a replay without {rung['removed']} saves {value(rung['saved_ns'], 'ns')}, the "
+                f"class holds {value(row['total_ns'], 'ns')}"
             )
     return _said(doubts, facts)
 
