@@ -49,7 +49,9 @@ def test_one_record_of_each_kind(play: Play, version: str):
     calls = played.table("call").to_pylist()
     api = {row["correlation"]: calls[row["call"]] for row in played.table("api").to_pylist()}
     assert names[api[kernel["correlation"]]["name"]] == "cudaLaunchKernel_v7000"
-    assert [call["return_code"] for call in calls if call["domain"] == 1] == [700]
+    # Before 12.6 queries cannot be left out, among them CUPTI's own for the kernel's name.
+    query = [0] if version in ("12.1", "12.4") else []
+    assert sorted(call["return_code"] for call in calls if call["domain"] == 1) == [*query, 700]
 
     to_device, peer = played.table("memcpy").to_pylist()
     assert (to_device["copy_kind"], to_device["src_kind"], to_device["dst_kind"]) == (1, 2, 3)
@@ -73,7 +75,8 @@ def test_one_record_of_each_kind(play: Play, version: str):
 
 
 def test_quiet_calls_are_filtered_where_cupti_can(play: Play):
-    assert play("steps", "1", version="12.1").table("api").num_rows == 20
+    """Of each launch the device is asked for before it, and CUPTI asks for the kernel's name."""
+    assert play("steps", "1", version="12.1").table("api").num_rows == 30
     assert play("steps", "1", version="12.6").table("api").num_rows == 10
 
 

@@ -288,6 +288,8 @@ EXPORT uint32_t fake_launch(const char* kernel, uint32_t stream, uint64_t ns) {
   const uint64_t end = now();
   call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020, start, start,
        ++s.correlation);
+  call(CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_DRIVER_TRACE_CBID_cuKernelGetName, start, start,
+       ++s.correlation);
   call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, start, end,
        correlation);
   auto record_of = blank<CUpti_ActivityKernel10>(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
