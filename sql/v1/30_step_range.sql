@@ -20,7 +20,7 @@ WITH option AS (
     WHERE name = 'steps'
 ),
 
-candidate AS (
+sourced AS (
     SELECT
         r.rank,
         r.tid,
@@ -28,8 +28,8 @@ candidate AS (
         n.name AS label,
         r.start_ns,
         r.end_ns,
+        regexp_full_match(n.name, p.pattern) AS is_named,
         CASE
-            WHEN regexp_full_match(n.name, p.pattern) THEN 'user'
             WHEN r.kind = 'user_annotation' AND regexp_full_match(n.name, 'ProfilerStep#\d+')
                 THEN 'profiler_step'
             -- Made by GapScope's instrument, between the ends of optimizer steps: the program's own ranges come first.
@@ -59,6 +59,21 @@ candidate AS (
     WHERE r.end_ns > r.start_ns AND r.kind NOT IN ('mark', 'gpu_user_annotation')
 ),
 
+-- What the user names stays a step of its own anchor too: named are perhaps every second one only.
+candidate AS (
+    SELECT
+        * EXCLUDE (is_named, source),
+        source
+    FROM sourced
+    WHERE source IS NOT NULL
+    UNION ALL
+    SELECT
+        * EXCLUDE (is_named, source),
+        'user' AS source
+    FROM sourced
+    WHERE is_named
+),
+
 -- One thread steps; on equal counts the one that starts first.
 stepping AS (
     SELECT
@@ -66,7 +81,6 @@ stepping AS (
         source,
         tid
     FROM candidate
-    WHERE source IS NOT NULL
     GROUP BY rank, source, tid
     QUALIFY row_number() OVER (PARTITION BY rank, source ORDER BY count(*) DESC, min(start_ns)) = 1
 ),
