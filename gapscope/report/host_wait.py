@@ -23,20 +23,31 @@ WHERE {window.where}
 ORDER BY idle_ns DESC, busy_ns DESC, name"""
 
 
+def uncalled(window: Window) -> str:
+    """How long one window goes on after the last call that was recorded, ns."""
+    return f"""\
+SELECT end_ns - (SELECT max(end_ns) FROM v1.api_call WHERE rank = {window.rank}) AS uncalled_ns
+FROM v1.step_window
+WHERE {window.where}"""
+
+
 def statements(facts: Facts) -> list[Statement]:
     """Waiting beside an idle device, and launch-starved time that ends with a graph."""
     said = []
     rows = facts.rows(waits(facts.at), facts.at.rank)
     if rows:
         calls = ", ".join(f"{code(row['name'])} {value(row['busy_ns'], 'ns')}" for row in rows[:3])
-        said.append(
-            Statement(
-                f"The host waits for the device in {calls}; the device is idle for "
-                f"{value(rows[0]['all_idle_ns'], 'ns')} of it at most (functions added up). Only "
-                "that can lengthen the step: the rest waits for work that runs.",
-                "host",
-            )
+        text = (
+            f"The host waits for the device in {calls}; the device is idle for "
+            f"{value(rows[0]['all_idle_ns'], 'ns')} of it at most (functions added up). The rest "
+            "waits for work that runs; but then nothing is launched ahead, and what is late "
+            "for that after it is launch-starved."
         )
+        uncalled_ns = facts.rows(uncalled(facts.at), facts.at.rank)[0]["uncalled_ns"]
+        if facts.projection == "device" and uncalled_ns > 0:
+            # The capture ended with the host's part of the step: it may have waited for the rest.
+            text += f" Calls of its last {value(uncalled_ns, 'ns')} were not recorded."
+        said.append(Statement(text, "host"))
     (graph,) = facts.rows(queries.graph_starved(facts.at), facts.at.rank)
     if graph["graph_ns"]:
         said.append(

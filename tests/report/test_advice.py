@@ -85,6 +85,17 @@ def test_starved_evidence_is_about_the_starved_time() -> None:
     assert sum(row["overlap_ns"] for row in rows) == card.time.value
 
 
+def test_calls_that_were_not_recorded_are_said() -> None:
+    """The last call of the capture ends 1 ms before the last step does; calls of others are whole."""
+    said = " ".join(text.render(build(_late().run())).split())
+    assert "cudaDeviceSynchronize` 7.00 ms" in said
+    assert "were not recorded" not in said
+    made = _late()
+    made.con.execute("DELETE FROM v1.range WHERE range_id < 3")
+    said = " ".join(text.render(build(made.run())).split())
+    assert "launch-starved. Calls of its last 1.00 ms were not recorded." in said
+
+
 def _before_a_graph() -> Maker:
     """Steps of 20 ms: 3 ms without compute before a kernel, 5 ms before a graph of thread 2."""
     made = Maker()
