@@ -142,6 +142,13 @@ EXAMPLES = {
     "WHERE rank = 0 AND projection = 'device' AND step_id = 1 AND level = 'direction'",
     "captured_metric": "SELECT op_class, mean_value, full_count, exclusivity FROM captured_metric "
     "WHERE level = 'class' AND metric LIKE 'Tensor Active%' ORDER BY full_count DESC",
+    "sample_source": "SELECT rank, source_rank, offset_ns, residual_ns FROM sample_source "
+    "WHERE source_rank <> rank",
+    "device_sample": "SELECT n.name, avg(s.value) AS mean FROM device_sample AS s "
+    "INNER JOIN name AS n ON s.source_rank = n.rank AND s.name_id = n.name_id WHERE s.rank = 0 "
+    "GROUP BY n.name",
+    "step_gpu_clock": "SELECT step_id, compute_ns, mean_hz / 1e6 AS mean_mhz, compute_cycles "
+    "FROM step_gpu_clock WHERE rank = 0 ORDER BY step_id",
     "sample_interval": "SELECT rank, count(*) AS intervals, sum(busy_ns)::BIGINT AS busy_ns "
     "FROM sample_interval GROUP BY rank",
     "metric_alignment": "FROM metric_alignment ORDER BY rank",

@@ -19,6 +19,8 @@ _SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "share": ((0.01, "%"),),
     "GB/s": ((1.0, "GB/s"),),
     "1/ms": ((1.0, "1/ms"),),
+    # Clocks of devices, as their makers give them.
+    "Hz": ((1e6, "MHz"),),
     "count": ((1.0, ""),),
 }
 

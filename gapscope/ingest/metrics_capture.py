@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 _OPTION = "capture them with `nsys profile -t cuda --gpu-metrics-devices=all`"
 _RESULT = RESULT_TABLES["captured_metric"]
 
+# A capture has one clock: its devices need none of what relates the clocks of ranks.
+_ONE_CLOCK = (
+    "CREATE TABLE v1.rank_clock (rank BIGINT, offset_ns BIGINT, residual_ns BIGINT, "
+    "method VARCHAR, jump_ns BIGINT)"
+)
+
 # Mean distance, in percentage points, of sampled activity from the device ops' own; 1.7 was seen.
 _LARGEST_ERROR = 10.0
 
@@ -83,6 +89,7 @@ class MetricsCaptures:
                     f"`{label}` holds no device op of a sampled device to say what ran",
                     _OPTION,
                 )
+            con.execute(_ONE_CLOCK)
             for view in _needed(view_named("class_metric")):
                 if view.materialise == "no":
                     install(con, view)
@@ -134,8 +141,8 @@ def _load(con: duckdb.DuckDBPyConnection, staged: Staged) -> list[int]:
 
 
 def _needed(last: View) -> list[View]:
-    """A view and those it is made from, in the order in which they can be made."""
-    by_name = {view.name: view for view in all_views()}
+    """A view and those it is made from but clocks, in the order in which they can be made."""
+    by_name = {view.name: view for view in all_views() if view.name != "v1.rank_clock"}
     wanted = {last.name}
     for view in reversed(all_views()):
         if view.name in wanted:

@@ -240,8 +240,13 @@ def write_streams(source: TableSource, observed: Observed, sink: Sink) -> None:
     sink.write("stream", columns)
 
 
-def metric_devices(source: TableSource, sink: Sink) -> dict[int, int]:
-    """Board id -> device ordinal for sampled metrics; empty means board ids are used."""
+def metric_devices(source: TableSource, sink: Sink) -> tuple[dict[int, int], dict[int, str]]:
+    """Board id -> device ordinal and -> UUID for sampled metrics; without ordinals ids are used."""
+    uuids = {
+        board: label
+        for board, uuid in rows(source, "TARGET_INFO_GPU", {"id": "int", "uuid": "text"})
+        if board is not None and (label := _label(uuid)) is not None
+    }
     pairs = {
         (board, ordinal)
         for board, ordinal in rows(
@@ -251,14 +256,15 @@ def metric_devices(source: TableSource, sink: Sink) -> dict[int, int]:
     }
     ordinals = dict(pairs)
     if len(ordinals) == len(pairs) and len(set(ordinals.values())) == len(pairs):
-        return ordinals
+        return ordinals, uuids
+    is_told_apart = all(board in uuids for board, _ in pairs)
     sink.quality(
         "metric_device",
-        "warn",
+        "info" if is_told_apart else "warn",
         "processes number the devices differently: metric_sample.device is the board id",
-        "joining metric samples to device ops",
+        None if is_told_apart else "joining metric samples to device ops",
     )
-    return {}
+    return {}, uuids
 
 
 def write_diagnostics(source: TableSource, meta: Metadata, sink: Sink) -> list[tuple[str, str]]:

@@ -411,7 +411,7 @@ class RowMapper:
                 {"typeId": "int", "metricId": "int", "metricName": "text"},
             )
         }
-        ordinals = metric_devices(self._source, self._sink)
+        ordinals, uuids = metric_devices(self._source, self._sink)
         columns: dict[str, Kind] = {
             **int_columns("timestamp typeId metricId"),
             "value": "float",
@@ -431,6 +431,7 @@ class RowMapper:
             # The low byte of typeId is the board id.
             board = pc.bit_wise_and(batch["typeId"], 0xFF)
             device = mapped(board, lambda b: ordinals.get(b) if ordinals else b, "int")
+            uuid = mapped(board, uuids.get, "text")
             self._put(
                 "metric_sample",
                 {
@@ -438,6 +439,7 @@ class RowMapper:
                     "ts_ns": batch["timestamp"],
                     "name_id": name_id,
                     "value": batch["value"],
+                    "device_uuid": uuid,
                 },
             )
 

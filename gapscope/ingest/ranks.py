@@ -19,9 +19,7 @@ from gapscope.schema.tables import TABLES
 _RANK_IN_NAME = re.compile(r"rank[-_.]?([0-9]{1,10})(?![0-9])", re.IGNORECASE)
 
 # Tables whose rows belong to a device; all others belong to a process.
-_DEVICE_TABLES = frozenset(
-    {"gpu_op", "event_record", "stream_wait", "host_sync", "stream", "metric_sample"}
-)
+_DEVICE_TABLES = frozenset({"gpu_op", "event_record", "stream_wait", "host_sync", "stream"})
 
 
 @dataclass(frozen=True)
@@ -331,6 +329,8 @@ def _membership(table: str, part: Placement, one: Staged) -> str:
     process = _literal(part.partition.process_id)
     device = _literal(part.partition.device)
     conditions = []
+    if table == "metric_sample":
+        return _sampled(part, one)
     if "process_id" in columns:
         unowned = " OR process_id IS NULL" if part.is_primary else ""
         conditions.append(f"(process_id IS NOT DISTINCT FROM {process}{unowned})")
@@ -353,9 +353,29 @@ def _membership(table: str, part: Placement, one: Staged) -> str:
     return " AND ".join(conditions) or "true"
 
 
+def _sampled(part: Placement, one: Staged) -> str:
+    """SQL condition: metric samples of the partition's device; of no partition's, the primary's.
+
+    A rank in another capture may have run on a device that is of no partition here.
+    """
+    uuids = {p: device.uuid for p in one.partitions if (device := _device(one, p)) and device.uuid}
+    own = uuids.get(part.partition)
+    # Where processes number devices differently an ordinal may be that of another one's device.
+    listed = ", ".join(_quoted(uuid) for uuid in sorted(set(uuids.values())))
+    known = f"coalesce(device_uuid IN ({listed}), false)" if listed else "false"
+    numbers = ", ".join(_literal(p.device) for p in one.partitions if p.device is not None)
+    seen = f"coalesce(device IN ({numbers}), false)" if numbers else "false"
+    condition = f"(device IS NOT DISTINCT FROM {_literal(part.partition.device)} AND NOT {known})"
+    if own is not None:
+        condition += f" OR coalesce(device_uuid = {_quoted(own)}, false)"
+    if part.is_primary:
+        condition += f" OR NOT ({known} OR {seen})"
+    return f"({condition})"
+
+
 def _literal(value: int | None) -> str:
     return "NULL" if value is None else str(value)
 
 
-def _quoted(path: Path) -> str:
+def _quoted(path: Path | str) -> str:
     return "'" + str(path).replace("'", "''") + "'"

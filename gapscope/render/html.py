@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 SIZE_LIMIT = 3_000_000
 
-_NUMERIC = frozenset({"ns", "+ns", "B", "share", "GB/s", "1/ms", "count"})
+_NUMERIC = frozenset({"ns", "+ns", "B", "share", "GB/s", "1/ms", "Hz", "count"})
 _SHORT_NAME = 32
 _LONG_NAME = 120
 # A line must not break between a number and its unit.
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[KMGT]i?B|B|GB/s|1/ms)(?![\w/]))")
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[KMGT]i?B|B|GB/s|1/ms|MHz)(?![\w/]))")
 _BREAK = re.compile(r"(::|,)")
 
 

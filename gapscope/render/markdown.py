@@ -195,6 +195,7 @@ _MODEL = {
 _METRICS = (
     "source_path",
     "device",
+    "rank",
     "time_class",
     "op_class",
     "timing_share",
@@ -203,12 +204,13 @@ _METRICS = (
     "status",
     "sm_issue",
     "tensor_active",
+    "gpc_clock",
 )
 
 
 def _table(table: Table, keys: tuple[str, ...]) -> list[str]:
     columns = {c.key: (place, c) for place, c in enumerate(table.columns)}
-    shown = [columns[key] for key in keys]
+    shown = [columns[key] for key in keys if key in columns]
     return [
         f"**{text(table.title)}**",
         "",
@@ -241,7 +243,7 @@ def _cell(cell: Cell, column: Column) -> str:
         return ""
     if isinstance(cell, Quantity):
         return _quantity(cell)
-    if column.kind in ("ns", "+ns", "count", "share") and isinstance(cell, int | float):
+    if column.kind in ("ns", "+ns", "count", "share", "Hz") and isinstance(cell, int | float):
         return value(cell, column.kind)
     if column.kind == "code":
         # A backtick in a name would end its span.

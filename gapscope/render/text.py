@@ -44,7 +44,7 @@ def render(document: Document) -> str:
             lines += _quality(document)
         if section.id == "budget":
             lines += _small(section, _MODEL)
-            lines += _small(section, _METRICS)
+            lines += _small(section, _METRICS_OF_RANKS if _are_of_ranks(section) else _METRICS)
             lines += _steps(document)
         if section.id == "opportunities":
             lines += _small(section, _GAINS)
@@ -195,7 +195,18 @@ _GAINS = {
 }
 
 
-# Hardware metrics of classes, as far as they fit.
+# Hardware metrics of classes, as far as they fit. Samples that met the ranks' own ops cover these.
+_METRICS_OF_RANKS = {
+    "class-metrics": {
+        "rank": "rank",
+        "op_class": "class",
+        "timing_share": "volume",
+        "full_count": "n",
+        "sm_issue": "SM Issue",
+        "tensor_active": "Tensor Active",
+        "status": "status",
+    }
+}
 _METRICS = {
     "class-metrics": {
         "device": "GPU",
@@ -208,6 +219,15 @@ _METRICS = {
         "status": "status",
     }
 }
+
+
+def _are_of_ranks(section: Section) -> bool:
+    """Whether all metrics are of samples in captures of ranks, none in captures of their own."""
+    for table in section.tables:
+        keys = [column.key for column in table.columns]
+        if table.id == "class-metrics" and "rank" in keys:
+            return all(row[keys.index("rank")] is not None for row in table.rows)
+    return False
 
 
 def _small(section: Section, shown: dict[str, dict[str, str]]) -> list[str]:

@@ -102,6 +102,15 @@ CLAIMS: dict[str, Claim] = {
             "Sample again at another frequency: means of long kernels must stay.",
         ),
         Claim(
+            "gpu-clock",
+            "What share of longer compute goes with a lower clock of the device.",
+            Status.INFERRED,
+            "`v1.step_gpu_clock`: time of compute x mean clock of the samples in it. It takes all "
+            "compute to go with that clock; kernels that wait for memory do so less.",
+            "Lock the clocks (`nvidia-smi --lock-gpu-clocks`) and capture again: the steps must "
+            "differ by what is said to be left.",
+        ),
+        Claim(
             "ceiling",
             "`T/(T-R) - 1` is the most that a step could speed up if the time R of one class "
             "vanished and nothing else grew.",

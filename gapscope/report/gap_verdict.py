@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # With no more steps than this a headline says how far they differ.
 FEW_STEPS = 3
 
+# Of what makes steps longer, compute must be this share before its clock is worth a sentence.
+CLOCK_MATTERS = 0.1
+
 # What a rank that came last was doing, in words.
 REASONS = {
     "R1": "R1 late launch",
@@ -127,6 +130,32 @@ def _part(name: str) -> str:
     return f"{name} {model.NAMES[name]}" if name[0] in "RH" else model.NAMES[name]
 
 
+def _gpu_clock(facts: Facts) -> list[Statement]:
+    """How much of what compute adds to the long steps goes with the clock; only where sampled."""
+    known = facts.model
+    rows = facts.rows(model_queries.GPU_CLOCK) if known.is_uneven else []
+    longer_ns = known.run["observed_long_ns"] - known.run["observed_other_ns"] if rows else 0
+    if not rows or rows[0]["more_ns"] < CLOCK_MATTERS * longer_ns:
+        return []
+    (row,) = rows
+    low, high = values([row["long_hz"], row["other_hz"]], "Hz")
+    equal_ns = row["equal_clock_ns"]
+    more, equal = values([row["more_ns"], abs(equal_ns)], "ns")
+    # What is left is other work, or kernels that the clock does not pace.
+    part = "none of that"
+    if row["long_hz"] < row["other_hz"]:
+        share = value(min(row["clock_share"], 1.0), "share")
+        part = f"{share} of that; why it is lower, these samples do not say"
+    return [
+        Statement(
+            f"The longer steps compute at a mean GPU clock of {low}, the others at {high}. Compute "
+            f"is {more} longer in them; counted in cycles, at equal clock, it would be {equal} "
+            f"{'longer' if equal_ns >= 0 else 'shorter'}: the clock explains {part}.",
+            "gpu-clock",
+        )
+    ]
+
+
 def _reason(row: Row) -> str:
     return REASONS.get(row["sub_cause"], str(row["sub_cause"]))
 
@@ -151,6 +180,7 @@ def statements(facts: Facts) -> list[Statement]:
             *_shortest(facts),
         ]
     return [
+        *_gpu_clock(facts),
         _recoverable(known),
         *skew(facts, limit=2),
         _hard(facts),

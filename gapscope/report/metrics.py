@@ -30,6 +30,12 @@ _MEANS = ",\n    ".join(
     for key, _, begins in _SHOWN
 )
 
+# The tool names it in MHz and gives Hz, as `v1.step_gpu_clock` says.
+_CLOCK = (
+    "max(CASE WHEN mean_value < 1e5 THEN 1e6 ELSE 1 END * mean_value) "
+    "FILTER (WHERE metric LIKE 'GPC Clock Frequency%') AS gpc_clock"
+)
+
 _PIVOT = f"""\
 SELECT
     source_path, device, rank, time_class, op_class, name,
@@ -46,7 +52,8 @@ SELECT
         WHEN bool_or(status = 'partial') THEN 'partial'
         ELSE 'ok'
     END AS status,
-    {_MEANS}
+    {_MEANS},
+    {_CLOCK}
 FROM v1.operator_metric
 WHERE level = '{{level}}'
 GROUP BY source_path, device, rank, time_class, op_class, name"""
@@ -72,6 +79,15 @@ WHERE NOT EXISTS (
 )
 GROUP BY k.time_class, k.op_class
 ORDER BY volume_share DESC, k.time_class, k.op_class"""
+
+STEP_CLOCKS = """\
+SELECT
+    c.rank, c.step_id, s.is_boundary, c.compute_ns, c.mean_hz, c.min_hz, c.max_hz, c.sample_count,
+    c.covered_share, c.compute_cycles / 1e6 AS compute_megacycles
+FROM v1.step_gpu_clock AS c
+INNER JOIN v1.step AS s ON c.rank = s.rank AND c.step_id = s.step_id
+ORDER BY c.rank, c.step_id
+LIMIT 200"""
 
 _COLUMNS = (
     Column("timing_share", "of timed volume", "share", "share of the timing captures' work volume"),
@@ -138,10 +154,14 @@ def statements(facts: Facts) -> list[Statement]:
 
 
 def tables(facts: Facts) -> tuple[Table, ...]:
-    """Metrics per class, and of the ops with the largest volume."""
+    """Metrics per class, of the ops with the largest volume, and the clock of each step."""
     classes = facts.rows(CLASSES)
     if not classes:
         return ()
+    # Which rank's ops met the samples, where these are in captures of the ranks.
+    of_rank = () if all(row["rank"] is None for row in classes) else (Column("rank", "rank", "id"),)
+    has_clock = any(row["gpc_clock"] is not None for row in classes)
+    values = (*_COLUMNS, Column("gpc_clock", "GPC clock", "Hz")) if has_clock else _COLUMNS
     return (
         table(
             "class-metrics",
@@ -153,9 +173,10 @@ def tables(facts: Facts) -> tuple[Table, ...]:
             (
                 Column("source_path", "samples of", "code"),
                 Column("device", "device", "id"),
+                *of_rank,
                 Column("time_class", "class", "class"),
                 Column("op_class", "finer", "code"),
-                *_COLUMNS,
+                *values,
             ),
         ),
         table(
@@ -165,7 +186,40 @@ def tables(facts: Facts) -> tuple[Table, ...]:
             "metrics",
             OPS,
             facts.rows(OPS),
-            (Column("name", "op", "code"), Column("op_class", "finer", "code"), *_COLUMNS),
+            (*of_rank, Column("name", "op", "code"), Column("op_class", "finer", "code"), *values),
+            is_open=False,
+        ),
+        *_step_clocks(facts),
+    )
+
+
+def _step_clocks(facts: Facts) -> tuple[Table, ...]:
+    rows = facts.rows(STEP_CLOCKS)
+    if not rows:
+        return ()
+    return (
+        table(
+            "step-clocks",
+            "GPU clock while each step computes",
+            "Of the samples in the middle of which compute runs. Steps of the same work take as "
+            "many cycles: what then differs is the clock.",
+            "gpu-clock",
+            STEP_CLOCKS,
+            rows,
+            (
+                Column("rank", "rank", "id"),
+                Column("step_id", "step", "id"),
+                Column("compute_ns", "compute", "ns"),
+                Column("mean_hz", "mean clock", "Hz"),
+                Column("min_hz", "lowest", "Hz"),
+                Column("max_hz", "highest", "Hz"),
+                Column("compute_megacycles", "million cycles", "count"),
+                Column("sample_count", "samples", "count"),
+                Column(
+                    "covered_share", "covered", "share", "time of the samples, of that of compute"
+                ),
+                Column("is_boundary", "boundary", "flag"),
+            ),
             is_open=False,
         ),
     )

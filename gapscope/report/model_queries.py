@@ -115,6 +115,42 @@ GROUP BY c.change
 ORDER BY saved_ns DESC, c.change"""
 
 
+# How the device's clock differs between the long steps of the run's rank and its others, while
+# they compute; no row unless samples cover every step. At equal clock cycles alone differ.
+GPU_CLOCK = """\
+WITH step AS (
+    SELECT
+        g.observed_ns, g.compute_ns, c.mean_hz, c.compute_cycles, c.covered_share,
+        row_number() OVER (ORDER BY g.observed_ns DESC, g.step_id DESC) <= s.long_count AS is_long
+    FROM v1.step_gap AS g
+    INNER JOIN v1.gap_summary AS s ON g.rank = s.rank AND s.is_run AND s.measure = 'observed'
+    LEFT JOIN v1.step_gpu_clock AS c ON g.rank = c.rank AND g.step_id = c.step_id
+    WHERE NOT g.is_boundary
+),
+
+clock AS (
+    SELECT
+        sum(compute_cycles) FILTER (WHERE is_long) * 1e9
+        / sum(compute_ns) FILTER (WHERE is_long) AS long_hz,
+        sum(compute_cycles) FILTER (WHERE NOT is_long) * 1e9
+        / sum(compute_ns) FILTER (WHERE NOT is_long) AS other_hz,
+        avg(compute_cycles) FILTER (WHERE is_long)
+        - avg(compute_cycles) FILTER (WHERE NOT is_long) AS more_cycles,
+        avg(compute_ns) FILTER (WHERE is_long)
+        - avg(compute_ns) FILTER (WHERE NOT is_long) AS more_ns
+    FROM step
+    HAVING min(coalesce(covered_share, 0)) >= 0.9 AND bool_or(is_long)
+)
+
+SELECT
+    long_hz, other_hz,
+    more_ns::BIGINT AS more_ns,
+    (more_cycles * 1e9 / other_hz)::BIGINT AS equal_clock_ns,
+    1 - more_cycles * 1e9 / other_hz / more_ns AS clock_share
+FROM clock
+WHERE more_ns > 0"""
+
+
 def gaps() -> str:
     """One row a rank: every measure in the shown step, with mean and range; the run's rank first.
 

@@ -226,13 +226,14 @@ _TABLES = (
     ),
     table_of(
         "metric_sample",
-        "rank, device, ts_ns, name_id",
-        "One row a sampled hardware metric.",
+        "rank, device, device_uuid, ts_ns, name_id",
+        "One row a sampled hardware metric, of whichever device of the host; v1.sample_source tells whose that is.",
         """
-        device           INTEGER -  Device ordinal.
+        device           INTEGER -  Device ordinal; NULL for a device that the process does not see.
         ts_ns            BIGINT  ns Sample time.
         name_id          BIGINT  -  Metric name with its unit.
-        value            DOUBLE  -  Value in the unit of the name.
+        value            DOUBLE  -  Value in the unit of the name; Nsight Systems gives clocks in Hz under a name with MHz.
+        device_uuid      VARCHAR -  Device UUID, where the source states it.
         """,
     ),
     table_of(

@@ -1,7 +1,7 @@
 -- view:       v1.capture_quality
 -- purpose:    What the capture can and cannot support: the readers' notes and checks over the rows.
 -- grain:      rank, check_name
--- depends-on: v1.source_quality, v1.rank, v1.collective_match, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note, v1.tool_quality, v1.analysis_contract, v1.perturbation, v1.profiler_activity, v1.operator_metric, v1.kernel_inventory, v1.part_span
+-- depends-on: v1.source_quality, v1.rank, v1.collective_match, v1.rank_clock, v1.rank_quality, v1.step, v1.step_window, v1.audit_result, v1.ingest_note, v1.tool_quality, v1.analysis_contract, v1.perturbation, v1.profiler_activity, v1.operator_metric, v1.kernel_inventory, v1.part_span, v1.metric_sample, v1.sample_source, v1.metric_alignment
 -- materialise: run
 -- since:      1
 -- columns:
@@ -283,7 +283,95 @@ whole_run AS (
     HAVING count(*) > 0
 ),
 
+-- Devices that were sampled and whose samples nothing uses, with the reason. A second capture of one is no loss.
+unmet AS (
+    SELECT
+        m.rank,
+        coalesce('device ' || m.device, left(m.device_uuid, 13), 'a device that its process does not see')
+        || CASE
+            WHEN m.device_uuid IS NULL THEN ' (the capture names no UUID to find it by)'
+            WHEN r.device_uuid IS NULL THEN ' (no captured rank ran on it)'
+            ELSE ' (several captured ranks ran on it)'
+        END AS device
+    FROM (
+        SELECT DISTINCT
+            rank,
+            device,
+            device_uuid
+        FROM v1.metric_sample
+    ) AS m
+    LEFT JOIN (
+        SELECT
+            device_uuid,
+            count(*) AS rank_count
+        FROM v1.rank
+        GROUP BY device_uuid
+    ) AS r ON m.device_uuid = r.device_uuid
+    WHERE
+        coalesce(r.rank_count, 2) > 1
+        AND NOT EXISTS (
+            SELECT 1
+            FROM v1.sample_source AS s
+            WHERE
+                m.rank = s.source_rank
+                AND m.device IS NOT DISTINCT FROM s.device
+                AND m.device_uuid IS NOT DISTINCT FROM s.device_uuid
+        )
+),
+
+-- Ranks whose device another rank's capture sampled.
+sampled_elsewhere AS (
+    SELECT
+        a.*,
+        s.offset_ns,
+        s.residual_ns
+    FROM v1.metric_alignment AS a
+    INNER JOIN v1.sample_source AS s ON a.rank = s.rank
+    WHERE a.rank <> a.source_rank
+),
+
 of_rank AS (
+    SELECT
+        rank,
+        'metric_source' AS check_name,
+        CASE WHEN status = 'ok' THEN 'info' ELSE 'warn' END AS status,
+        'its device was sampled in the capture of rank ' || source_rank || CASE status
+            WHEN 'ok'
+                THEN
+                    printf('; the clocks of the two are known to %.1f us', residual_ns / 1e3)
+                    || coalesce(
+                        printf(
+                            '; %s is %.1f points off the busy share of this rank',
+                            metric, least(after_error, before_error)
+                        ),
+                        ''
+                    )
+            WHEN 'no overlap' THEN ', but not while ops of this rank were recorded'
+            WHEN 'misfit'
+                THEN
+                    printf(
+                        ', but %s is %.1f points off the busy share of this rank: they do not fit each other',
+                        metric, least(after_error, before_error)
+                    )
+            ELSE
+                ', but it is not known to within a sample how their clocks stand'
+                || coalesce(printf(' (to %.1f us, one sample every %.1f us)', residual_ns / 1e3, period_ns / 1e3), '')
+        END AS detail,
+        CASE WHEN status <> 'ok' THEN 'hardware metrics of this rank' END AS forbids
+    FROM sampled_elsewhere
+    UNION ALL
+    SELECT
+        u.rank,
+        'metrics_unmet' AS check_name,
+        CASE WHEN any_value(s.source_rank) IS NULL THEN 'warn' ELSE 'info' END AS status,
+        'samples of ' || string_agg(DISTINCT u.device, ', ' ORDER BY u.device) || ' meet no device op' AS detail,
+        CASE
+            WHEN any_value(s.source_rank) IS NULL THEN 'hardware metrics from the samples of this capture'
+        END AS forbids
+    FROM unmet AS u
+    LEFT JOIN (SELECT DISTINCT source_rank FROM v1.sample_source) AS s ON u.rank = s.source_rank
+    GROUP BY u.rank
+    UNION ALL
     SELECT
         rank,
         'rank_number' AS check_name,
@@ -387,6 +475,12 @@ SELECT
     detail,
     forbids
 FROM v1.tool_quality
+-- That its own capture holds no samples is no loss where another one does.
+WHERE
+    check_name <> 'gpu_metrics'
+    OR status <> 'info'
+    OR rank NOT IN (SELECT s.rank FROM sampled_elsewhere AS s)
+    OR rank IN (SELECT s.rank FROM v1.metric_sample AS s)
 UNION ALL
 SELECT
     rank,

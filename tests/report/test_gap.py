@@ -220,6 +220,78 @@ def test_a_fault_in_some_steps_is_not_hidden_by_the_median_one() -> None:
     assert {row["median_step_id"] for row in _table(document, "ranks-table")} == {2}
 
 
+def _with_clocks(hertz: tuple[float, ...], covered: float = 1.0) -> Document:
+    """Step 2 computes 30 us longer than the other two; `hertz` are the clocks of the steps."""
+    made = modelled()
+    made.con.execute(
+        f"UPDATE v1.step_gap SET observed_ns = observed_ns + {30 * US}, "
+        f"compute_ns = compute_ns + {30 * US}, t_lb_ns = t_lb_ns + {30 * US} WHERE step_id = 2"
+    )
+    run = made.run()
+    made.con.execute("CREATE TABLE clock (step_id BIGINT, mean_hz DOUBLE)")
+    made.con.executemany("INSERT INTO clock VALUES (?, ?)", [*enumerate(hertz), (9, 1e9)])
+    made.con.execute(
+        "DROP TABLE v1.step_gpu_clock; CREATE VIEW v1.step_gpu_clock AS SELECT g.rank, g.step_id, "
+        f"60 AS sample_count, {covered}::DOUBLE AS covered_share, c.mean_hz, c.mean_hz AS min_hz, "
+        "c.mean_hz AS max_hz, g.compute_ns, g.compute_ns * c.mean_hz / 1e9 AS compute_cycles "
+        "FROM v1.step_gap AS g INNER JOIN clock AS c ON g.step_id = c.step_id"
+    )
+    return build(run)
+
+
+def test_the_clock_that_makes_steps_longer_is_said_with_its_share() -> None:
+    document = _with_clocks((1.4e9, 1.4e9, 1.0e9))
+    assert document.verdict.headline.text.startswith(
+        "1 of 3 steps on rank 0 is 31.00 us longer than the others (130.0 us against 99.00 us): "
+        "compute makes 30.00 us of it"
+    )
+    # 66 us at 1.4 GHz are 92,400 cycles, 96 us at 1.0 GHz are 96,000: 3,600 more, 2.57 us of 1.4 GHz.
+    expected = (
+        "The longer steps compute at a mean GPU clock of 1,000 MHz, the others at 1,400 MHz. "
+        "Compute is 30.00 us longer in them; counted in cycles, at equal clock, it would be "
+        "2.57 us longer: the clock explains 91.4 % of that; why it is lower, these samples do not "
+        "say."
+    )
+    (said,) = [one for one in document.verdict.statements if one.claim == "gpu-clock"]
+    assert said.text == expected
+    assert any(claim.id == "gpu-clock" for claim in document.claims)
+    # Renderers break lines and keep a number with its unit.
+    for rendered in (text.render(document), html.render(document, charts=False)):
+        assert "the clock explains 91.4 % of that" in " ".join(rendered.split())
+
+
+def test_a_clock_that_is_no_lower_explains_nothing() -> None:
+    said = _said(_with_clocks((1.0e9, 1.0e9, 1.1e9)))
+    assert "the clock explains none of that." in said
+    assert "it would be 39.60 us longer" in said
+
+
+@pytest.mark.parametrize(
+    ("hertz", "covered"),
+    [((), 1.0), ((1.4e9, 1.4e9), 1.0), ((1.4e9, 1.4e9, 1.0e9), 0.5)],
+    ids=["no samples", "not in every step", "holes"],
+)
+def test_no_word_of_clocks_where_samples_do_not_cover_the_steps(
+    hertz: tuple[float, ...], covered: float
+) -> None:
+    document = _with_clocks(hertz, covered)
+    assert "compute makes 30.00 us of it" in document.verdict.headline.text
+    assert "clock explains" not in _said(document)
+    assert "gpu-clock" not in {one.claim for one in document.verdict.statements}
+
+
+def test_clocks_are_no_matter_where_compute_is_as_long() -> None:
+    made = modelled()
+    _lengthen(made, 2, 30 * US)
+    run = made.run()
+    made.con.execute(
+        "DROP TABLE v1.step_gpu_clock; CREATE VIEW v1.step_gpu_clock AS SELECT rank, step_id, 60 AS sample_count, "
+        "1.0 AS covered_share, 1e9 AS mean_hz, 1e9 AS min_hz, 1e9 AS max_hz, compute_ns, "
+        "compute_ns + 0.0 AS compute_cycles FROM v1.step_gap"
+    )
+    assert "clock explains" not in _said(build(run))
+
+
 def test_a_class_that_the_shown_step_lacks_is_explained_where_it_is_largest() -> None:
     made = modelled()
     made.con.execute(

@@ -1,8 +1,8 @@
 -- view:       v1.class_metric
 -- purpose:    Sampled hardware metrics per operator class and per op name: the mean of samples in which exactly that one ran, how many, and how exclusive.
 -- grain:      rank, level, time_class, op_class, name, metric
--- depends-on: v1.sample_interval, v1.metric_alignment, v1.metric_sample, v1.device_op, v1.name, v1.rank
--- materialise: rank
+-- depends-on: v1.sample_interval, v1.metric_alignment, v1.device_sample, v1.device_op, v1.name
+-- materialise: run
 -- since:      1
 -- columns:
 --   rank         BIGINT  -  Global rank.
@@ -31,6 +31,7 @@ WITH sampled AS (
         CASE WHEN a.is_begin_stamped THEN i.start_ns ELSE i.end_ns END AS ts_ns
     FROM v1.sample_interval AS i
     INNER JOIN v1.metric_alignment AS a ON i.rank = a.rank
+    WHERE a.status = 'ok'
 ),
 
 op AS (
@@ -43,7 +44,7 @@ op AS (
         o.start_ns,
         o.end_ns
     FROM v1.device_op AS o
-    WHERE o.rank IN (SELECT a.rank FROM v1.metric_alignment AS a)
+    WHERE o.rank IN (SELECT s.rank FROM sampled AS s)
 ),
 
 -- The intervals that an op meets go from the first that ends behind its start to the last that begins before its end.
@@ -130,12 +131,12 @@ ran AS (
 
 measured AS (
     SELECT
-        m.rank,
-        m.ts_ns,
-        m.name_id,
-        m.value
-    FROM v1.metric_sample AS m
-    INNER JOIN v1.rank AS r ON m.rank = r.rank AND m.device = r.device
+        rank,
+        source_rank,
+        ts_ns,
+        name_id,
+        value
+    FROM v1.device_sample
 ),
 
 summed AS (
@@ -174,9 +175,10 @@ known AS (
 metric AS (
     SELECT DISTINCT
         rank,
+        source_rank,
         name_id
     FROM measured
-    WHERE rank IN (SELECT a.rank FROM v1.metric_alignment AS a)
+    WHERE rank IN (SELECT s.rank FROM sampled AS s)
 )
 
 SELECT
@@ -209,4 +211,4 @@ LEFT JOIN summed AS s
         AND k.name_id IS NOT DISTINCT FROM s.name_id
         AND m.name_id = s.metric_id
 LEFT JOIN v1.name AS n ON k.rank = n.rank AND k.name_id = n.name_id
-LEFT JOIN v1.name AS t ON m.rank = t.rank AND m.name_id = t.name_id;
+LEFT JOIN v1.name AS t ON m.source_rank = t.rank AND m.name_id = t.name_id;

@@ -1,8 +1,8 @@
 -- view:       v1.sample_interval
 -- purpose:    Stretches of time between two neighbouring samples of hardware metrics, with how much of each the device was busy.
 -- grain:      rank, interval_id
--- depends-on: v1.metric_sample, v1.rank, v1.device_op, v1.source_quality
--- materialise: rank
+-- depends-on: v1.device_sample, v1.device_op
+-- materialise: run
 -- since:      1
 -- columns:
 --   rank        BIGINT  -  Global rank.
@@ -13,15 +13,29 @@
 -- audit interval_holds_its_busy_time:
 --   SELECT i.rank, i.interval_id FROM v1.sample_interval AS i WHERE i.busy_ns < 0 OR i.busy_ns > i.end_ns - i.start_ns
 CREATE OR REPLACE VIEW v1.sample_interval AS
--- Samples may be of every device of the host, and where processes number them differently they cannot be told apart.
-WITH tick AS (
+-- Another capture may sample longer than this rank was recorded: what ran outside is not known.
+WITH extent AS (
+    SELECT
+        o.rank,
+        min(o.start_ns) AS start_ns,
+        max(o.end_ns) AS end_ns
+    FROM v1.device_op AS o
+    WHERE
+        o.rank IN (
+            SELECT s.rank
+            FROM v1.device_sample AS s
+            WHERE s.rank <> s.source_rank
+        )
+    GROUP BY o.rank
+),
+
+tick AS (
     SELECT DISTINCT
-        m.rank,
-        m.ts_ns
-    FROM v1.metric_sample AS m
-    INNER JOIN v1.rank AS r ON m.rank = r.rank AND m.device = r.device
-    LEFT JOIN v1.source_quality AS q ON m.rank = q.rank AND q.check_name = 'metric_device'
-    WHERE q.check_name IS NULL
+        s.rank,
+        s.ts_ns
+    FROM v1.device_sample AS s
+    LEFT JOIN extent AS e ON s.rank = e.rank
+    WHERE s.rank = s.source_rank OR (s.ts_ns >= e.start_ns AND s.ts_ns <= e.end_ns)
 ),
 
 neighbour AS (

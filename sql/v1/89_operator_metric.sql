@@ -1,13 +1,13 @@
 -- view:       v1.operator_metric
--- purpose:    Hardware metrics of operators beside the time that they take: samples of another capture, or of the ranks' own, joined by operator name and never by launch.
+-- purpose:    Hardware metrics of operators beside the time that they take: samples of another capture, joined by operator name and never by launch, or of the ranks' own, joined by time.
 -- grain:      source_path, device, rank, level, time_class, op_class, name, metric
--- depends-on: v1.captured_metric, v1.class_metric, v1.metric_alignment, v1.rank, v1.kernel_inventory
+-- depends-on: v1.captured_metric, v1.class_metric, v1.metric_alignment, v1.sample_source, v1.rank, v1.kernel_inventory
 -- materialise: no
 -- since:      1
 -- columns:
 --   source_path  VARCHAR -  Capture that holds the samples.
 --   device       BIGINT  -  Device ordinal in it.
---   rank         BIGINT  -  Global rank, where the samples are in its own capture; NULL for a capture of metrics.
+--   rank         BIGINT  -  Global rank whose ops met the samples, where these are in a capture of the run's ranks; NULL for a capture of metrics.
 --   period_ns    BIGINT  ns Usual distance of two samples.
 --   level        VARCHAR -  class, or op for one name.
 --   time_class   VARCHAR -  Class.
@@ -24,7 +24,7 @@
 --   status       VARCHAR -  As in v1.class_metric, and of a class: uncovered: covered_share is 0, so nothing is known; partial: ok, but covered_share is below 0.5.
 --   timing_volume_ns BIGINT ns Work volume of the operator in the run's timing captures, all ranks; NULL where they do not have it.
 --   timing_share DOUBLE  1  Its share of their work volume.
---   covered_share DOUBLE 1  Share of timing_volume_ns that is of names sampled in this capture; 1 of one name, and of samples in a rank's own capture. NULL where timing_volume_ns is.
+--   covered_share DOUBLE 1  Share of timing_volume_ns that is of names sampled in this capture; 1 of one name, and of samples that met the rank's ops. NULL where timing_volume_ns is.
 CREATE OR REPLACE VIEW v1.operator_metric AS
 WITH sampled AS (
     SELECT
@@ -49,7 +49,7 @@ WITH sampled AS (
     UNION ALL
     SELECT
         r.source_path,
-        r.device::BIGINT AS device,
+        o.device::BIGINT AS device,
         c.rank,
         a.period_ns,
         c.level,
@@ -67,7 +67,8 @@ WITH sampled AS (
         c.status
     FROM v1.class_metric AS c
     INNER JOIN v1.metric_alignment AS a ON c.rank = a.rank
-    INNER JOIN v1.rank AS r ON c.rank = r.rank
+    INNER JOIN v1.sample_source AS o ON c.rank = o.rank
+    INNER JOIN v1.rank AS r ON o.source_rank = r.rank
 ),
 
 -- Tools write template arguments and parameters differently: where the run's names are not those of Nsight Systems,
