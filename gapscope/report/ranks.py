@@ -80,11 +80,16 @@ def _arrivals(facts: Facts, clocks: list[Row]) -> list[Statement]:
     total = sum(row["last_count"] for row in rows)
     clear = sum(row["clear_last_count"] for row in rows)
     top = rows[0]
+    most = (
+        f": rank {top['rank']} most often, in {top['clear_last_count']:,}; how often is not how much"
+        if clear
+        else ""
+    )
     said = [
         Statement(
-            f"Of {plural(total, 'matched collective')}, {clear:,} have a last rank beyond the "
-            f"clock residual of {value(residual, 'ns')}: rank {top['rank']} most often, in "
-            f"{top['clear_last_count']:,}; how often is not how much.",
+            f"Of {plural(total, 'matched collective')} of the whole capture, {clear:,} "
+            f"{'has' if clear == 1 else 'have'} a last rank, more than three clock residuals "
+            f"({value(3 * residual, 'ns')}) after the rank before it{most}.",
             "arrivals",
         )
     ]
@@ -109,7 +114,8 @@ def _across(facts: Facts, clocks: list[Row]) -> list[Table]:
             table(
                 "arrivals",
                 "Who came last, who waited",
-                "Collectives matched across ranks, on one clock. Waited: from the own start to "
+                "Collectives matched across ranks, on one clock, whole capture. For sure: by more "
+                "than three clock residuals after the rank before it. Waited: from the own start to "
                 "the last arrival; jitter: own duration less the shortest one. Both are work "
                 "volume.",
                 "arrivals",
@@ -122,7 +128,7 @@ def _across(facts: Facts, clocks: list[Row]) -> list[Table]:
                     Column("op_count", "ops", "count"),
                     Column("matched_count", "matched", "count"),
                     Column("last_count", "came last", "count"),
-                    Column("clear_last_count", "beyond residual", "count"),
+                    Column("clear_last_count", "for sure", "count"),
                     Column("median_transfer_ns", "transfer, median", "ns"),
                     Column("wait_ns", "waited", "ns"),
                     Column("jitter_wait_ns", "jitter", "ns"),
