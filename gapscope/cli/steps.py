@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from gapscope.cli import output
 from gapscope.cli.options import DEFAULT_RUN, Json, RunArgument
 from gapscope.errors import EXIT_INCONCLUSIVE, GapscopeError
+from gapscope.report.survey import spans
 
 _STEPS = """
 SELECT
@@ -95,6 +97,8 @@ def steps(
     from gapscope.run import open_run
 
     with open_run(run) as opened:
+        if rank is not None:
+            _check_rank(rank, opened.sql("FROM v1.rank")["rank"].to_list(), run)
         frame = opened.sql(_CANDIDATES if candidates else _STEPS, [rank, rank])
         anchors = opened.sql(_ANCHORS, [rank, rank]) if candidates else None
     if as_json:
@@ -113,6 +117,11 @@ def steps(
         output.data(_step_table(frame.rows()))
     if frame.is_empty() and (anchors is None or anchors.is_empty()):
         raise _nothing(str(run), candidates=candidates)
+
+
+def _check_rank(rank: int, ranks: list[int], run: Path) -> None:
+    if rank not in ranks:
+        raise GapscopeError("no-rank", f"`{run}` has no rank {rank}", f"its ranks: {spans(ranks)}")
 
 
 def _step_table(rows: list[tuple[object, ...]]) -> str:

@@ -247,10 +247,11 @@ def test_no_candidate_covers_more_than_the_whole_capture(gapscope, tmp_path):
     ]
 
 
-def test_steps_of_an_absent_rank_is_inconclusive(gapscope, tiny_run):
-    done = gapscope("steps", tiny_run, "--rank", "7")
-    assert done.returncode == 3
-    assert done.stderr.startswith("error[no-steps]: ")
+@pytest.mark.parametrize("option", [[], ["--candidates"], ["--json"]])
+def test_steps_of_an_absent_rank_say_which_there_are(gapscope, tiny_run, option):
+    done = gapscope("steps", tiny_run, "--rank", "7", *option)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error[no-rank]: `{tiny_run}` has no rank 7\n  hint: its ranks: 0-1\n"
 
 
 def test_doctor_judges_the_machine(gapscope, tmp_path):
