@@ -40,7 +40,9 @@ def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyC
 
 @pytest.fixture(scope="module")
 def report(run: duckdb.DuckDBPyConnection) -> Document:
-    ((path,),) = run.execute("SELECT path FROM duckdb_databases() WHERE path IS NOT NULL").fetchall()
+    ((path,),) = run.execute(
+        "SELECT path FROM duckdb_databases() WHERE path IS NOT NULL"
+    ).fetchall()
     with open_run(Path(path)) as opened:
         return build.build(opened)
 
