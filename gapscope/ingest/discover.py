@@ -122,6 +122,19 @@ def _format_of_named(path: Path) -> str:
         raise GapscopeError(
             "not-a-file", f"`{path}` is not a regular file", "name a file or a directory"
         )
+    if not path.is_dir():
+        _check_content(path)
+    format_ = _format_of(path)
+    if format_ is None:
+        raise GapscopeError(
+            "unknown-format",
+            f"`{path}` is no capture that GapScope reads",
+            _EXPECTED,
+        )
+    return format_
+
+
+def _check_content(path: Path) -> None:
     try:
         with path.open("rb") as file:
             head = file.read(4)
@@ -131,14 +144,6 @@ def _format_of_named(path: Path) -> str:
         ) from error
     if not head:
         raise GapscopeError("empty-input", f"`{path}` is empty", "capture again, or leave it out")
-    format_ = _format_of(path)
-    if format_ is None:
-        raise GapscopeError(
-            "unknown-format",
-            f"`{path}` is no capture that GapScope reads",
-            _EXPECTED,
-        )
-    return format_
 
 
 def _unreadable_format(path: Path) -> str | None:

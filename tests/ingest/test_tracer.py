@@ -385,6 +385,11 @@ def test_helpers_without_a_device_are_left_out(tmp_path: Path):
     assert ignored == [("rank-3-78", "the process used no device")]
 
 
+def test_the_directory_of_one_process_may_be_named(tmp_path: Path):
+    (found,), ignored = discover([write_trace(tmp_path / "t" / "rank-3-77")])
+    assert (found.label, found.format, ignored) == ("rank-3-77", "gapscope", [])
+
+
 def test_traced_processes_that_recorded_nothing_are_no_files(tmp_path: Path):
     helper = {name: ROWS[name] for name in ("name", "call", "api")}
     never = "its window never opened: no NVTX range named like `step 14` began"
