@@ -30,7 +30,7 @@ class Format(str, Enum):
 def check(
     run: RunArgument = DEFAULT_RUN,
     policy: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Rules and limits, as TOML.")
+        Path | None, typer.Option(metavar="FILE", help="Rules and limits, as TOML; required.")
     ] = None,
     baseline: Annotated[
         Path | None, typer.Option(metavar="RUN", help="What max_regression_percent compares with.")

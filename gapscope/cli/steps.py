@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from gapscope.cli import output
 from gapscope.cli.options import DEFAULT_RUN, Json, RunArgument
 from gapscope.errors import EXIT_INCONCLUSIVE, GapscopeError
+from gapscope.report.survey import spans
 
 _STEPS = """
 SELECT
@@ -33,11 +35,13 @@ ORDER BY a.rank, a.priority
 """
 
 # A step is a range of the host that returns a few times and together covers much of the capture:
-# of the time from the first range or device op to the last. Where ranges of one name overlap, it
-# counts once.
-_CANDIDATES = """
+# of the time from the first range or device op to the last. Names that differ in numbers only are
+# one, written as `step \d+`. Where ranges of one name overlap, it counts once.
+_CANDIDATES = r"""
 WITH named AS (
-    SELECT r.rank, r.range_id, r.kind, r.domain, n.name, r.start_ns, r.end_ns
+    SELECT
+        r.rank, r.range_id, r.kind, r.domain, n.name, r.start_ns, r.end_ns,
+        regexp_replace(n.name, '\d+', '\\d+', 'g') AS pattern
     FROM v1.range AS r
     LEFT JOIN v1.name AS n ON r.rank = n.rank AND r.name_id = n.name_id
     WHERE r.kind IN ('push_pop', 'start_end', 'user_annotation')
@@ -49,7 +53,7 @@ added AS (
     SELECT
         *,
         greatest(0, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER (
-            PARTITION BY rank, kind, domain, name ORDER BY start_ns, range_id
+            PARTITION BY rank, kind, domain, pattern ORDER BY start_ns, range_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ), start_ns))) AS added_ns
     FROM named
@@ -66,12 +70,18 @@ whole AS (
 )
 
 SELECT
-    a.rank, a.kind, coalesce(a.name, '[unknown range]') AS name, count(*) AS range_count,
+    a.rank, a.kind,
+    CASE
+        WHEN a.pattern IS NULL THEN '[unknown range]'
+        WHEN count(DISTINCT a.name) > 1 THEN a.pattern
+        ELSE any_value(a.name)
+    END AS name,
+    count(*) AS range_count,
     median(a.end_ns - a.start_ns)::BIGINT AS median_ns,
     sum(a.added_ns) / any_value(w.whole_ns) AS capture_share
 FROM added AS a
 INNER JOIN whole AS w ON a.rank = w.rank
-GROUP BY a.rank, a.kind, a.domain, a.name
+GROUP BY a.rank, a.kind, a.domain, a.pattern
 HAVING sum(a.added_ns) >= 0.05 * any_value(w.whole_ns) AND any_value(w.whole_ns) > 0
 ORDER BY a.rank, capture_share DESC, name
 """
@@ -95,6 +105,8 @@ def steps(
     from gapscope.run import open_run
 
     with open_run(run) as opened:
+        if rank is not None:
+            _check_rank(rank, opened.sql("FROM v1.rank")["rank"].to_list(), run)
         frame = opened.sql(_CANDIDATES if candidates else _STEPS, [rank, rank])
         anchors = opened.sql(_ANCHORS, [rank, rank]) if candidates else None
     if as_json:
@@ -113,6 +125,11 @@ def steps(
         output.data(_step_table(frame.rows()))
     if frame.is_empty() and (anchors is None or anchors.is_empty()):
         raise _nothing(str(run), candidates=candidates)
+
+
+def _check_rank(rank: int, ranks: list[int], run: Path) -> None:
+    if rank not in ranks:
+        raise GapscopeError("no-rank", f"`{run}` has no rank {rank}", f"its ranks: {spans(ranks)}")
 
 
 def _step_table(rows: list[tuple[object, ...]]) -> str:

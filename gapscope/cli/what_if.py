@@ -144,7 +144,7 @@ def _rung(text: str) -> str:
         meanings = ", ".join(f"{name} {meaning}" for name, meaning in MECHANISMS.items())
         raise GapscopeError(
             "usage",
-            f"invalid value for '--without': '{text}' names what is no mechanism",
+            f"invalid value for '--without': '{text}' (mechanisms: {', '.join(MECHANISMS)})",
             f"one or more of: {meanings}",
         )
     return "+".join(known)

@@ -12,9 +12,9 @@ from gapscope.errors import GapscopeError
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4", "mxfp4", "int8")
 
 # Names as Megatron-Core uses them, written out. `step` is a regular expression, like `--steps`;
-# `steady_steps` holds step numbers, the second no longer part; `reference_step_ms` are times of
-# steps of the same run that no profiler watched; `rank_order` names the parallel dimensions from
-# the one whose ranks are neighbours outwards.
+# `steady_steps` holds step_ids, which count from 0 whatever labels say, the second no longer part;
+# `reference_step_ms` are times of steps of the same run that no profiler watched; `rank_order`
+# names the parallel dimensions from the one whose ranks are neighbours outwards.
 KEYS = {
     "framework": TEXT,
     "framework_revision": TEXT,

@@ -7,12 +7,13 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from gapscope.errors import GapscopeError
 from gapscope.ingest.base import Reader
 from gapscope.ingest.kineto import KinetoReader
 from gapscope.ingest.nsys import NsysReader
-from gapscope.ingest.tracer import TracerReader
+from gapscope.ingest.tracer import TracerReader, why_idle
 from gapscope.ingest.tracer_streams import used_the_device
 from gapscope.remote import url_of
 
@@ -38,13 +39,20 @@ class Found:
     url: str | None = None
 
 
-def discover(sources: Sequence[Path]) -> tuple[list[Found], list[str]]:
-    """Captures in the order of their labels, and the files that are none.
+class Ignored(NamedTuple):
+    """What holds no capture; of a traced process that recorded nothing also why it did not."""
+
+    label: str
+    why_idle: str | None = None
+
+
+def discover(sources: Sequence[Path]) -> tuple[list[Found], list[Ignored]]:
+    """Captures in the order of their labels, and what is none.
 
     Raises GapscopeError when a named file is no capture, or nothing is found.
     """
     found: dict[Path, Found] = {}
-    ignored: list[str] = []
+    ignored: list[Ignored] = []
     for source in sources:
         if not os.path.lexists(source):
             raise GapscopeError("not-found", f"`{source}` does not exist", "check the path")
@@ -53,7 +61,7 @@ def discover(sources: Sequence[Path]) -> tuple[list[Found], list[str]]:
                 label = path.relative_to(source).as_posix()
                 format_ = _format_of(path) or _unreadable_format(path)
                 if format_ is None:
-                    ignored.append(label)
+                    ignored.append(Ignored(label))
                 else:
                     found.setdefault(path.resolve(), Found(path, format_, label))
         else:
@@ -114,6 +122,19 @@ def _format_of_named(path: Path) -> str:
         raise GapscopeError(
             "not-a-file", f"`{path}` is not a regular file", "name a file or a directory"
         )
+    if not path.is_dir():
+        _check_content(path)
+    format_ = _format_of(path)
+    if format_ is None:
+        raise GapscopeError(
+            "unknown-format",
+            f"`{path}` is no capture that GapScope reads",
+            _EXPECTED,
+        )
+    return format_
+
+
+def _check_content(path: Path) -> None:
     try:
         with path.open("rb") as file:
             head = file.read(4)
@@ -123,14 +144,6 @@ def _format_of_named(path: Path) -> str:
         ) from error
     if not head:
         raise GapscopeError("empty-input", f"`{path}` is empty", "capture again, or leave it out")
-    format_ = _format_of(path)
-    if format_ is None:
-        raise GapscopeError(
-            "unknown-format",
-            f"`{path}` is no capture that GapScope reads",
-            _EXPECTED,
-        )
-    return format_
 
 
 def _unreadable_format(path: Path) -> str | None:
@@ -183,7 +196,7 @@ def _without_exported_twins(found: list[Found]) -> list[Found]:
     ]
 
 
-def _without_idle_processes(found: list[Found], ignored: list[str]) -> list[Found]:
+def _without_idle_processes(found: list[Found], ignored: list[Ignored]) -> list[Found]:
     """Leave out traced helpers (compilers, data loaders) that ran nothing on a device.
 
     They inherit their parent's rank and would claim it too. Without any other capture they stay,
@@ -194,5 +207,5 @@ def _without_idle_processes(found: list[Found], ignored: list[str]) -> list[Foun
     ]
     if len(idle) == len(found):
         return found
-    ignored.extend(one.label for one in idle)
+    ignored.extend(Ignored(one.label, why_idle(one.path)) for one in idle)
     return [one for one in found if one not in idle]

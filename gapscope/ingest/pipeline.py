@@ -17,10 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gapscope.errors import GapscopeError, Stopped
-from gapscope.ingest.discover import Found, discover, no_captures
+from gapscope.ingest.discover import Found, Ignored, discover, no_captures
 from gapscope.ingest.metrics_capture import MetricsCaptures
 from gapscope.ingest.ranks import Placement, RankOptions, assign, clock_references, place
-from gapscope.ingest.remote_sources import NO_CAPTURE, discover_remote, stage_remote
+from gapscope.ingest.remote_sources import (
+    IDLE_PROCESS,
+    NO_CAPTURE,
+    discover_remote,
+    stage_remote,
+)
 from gapscope.ingest.resume import (
     derive_once,
     drop_pieces,
@@ -35,6 +40,7 @@ from gapscope.ingest.stage import Staged
 from gapscope.ingest.workers import Crew, crew_of
 from gapscope.ingest.workplace import GOES_ON, WorkPlace, check_target
 from gapscope.remote import url_of
+from gapscope.units import plural
 
 if TYPE_CHECKING:
     import duckdb
@@ -119,8 +125,14 @@ def ingest(
 
     def gather(work: Path, crew: Crew) -> Gathered:
         staged, failures = _stage_all(found, work, crew, progress)
-        ignored.extend(one.label for one, error in failures if error.slug == NO_CAPTURE)
-        failures = [(one, error) for one, error in failures if error.slug != NO_CAPTURE]
+        ignored.extend(
+            Ignored(one.label, error.message if error.slug == IDLE_PROCESS else None)
+            for one, error in failures
+            if error.slug in (NO_CAPTURE, IDLE_PROCESS)
+        )
+        failures = [
+            (one, error) for one, error in failures if error.slug not in (NO_CAPTURE, IDLE_PROCESS)
+        ]
         # A file that could not be read is reported as such, not as one that does not exist.
         unread = {name for one, _ in failures for name in (one.label, one.path.name)}
         numbered = {name: rank for name, rank in (ranks or {}).items() if name not in unread}
@@ -264,7 +276,7 @@ def _defined(work: Path, final_location: Path) -> Iterator[Future[None]]:
 
 def _discover_all(
     sources: Sequence[Path], beside: Sequence[Path] = ()
-) -> tuple[list[Found], list[str]]:
+) -> tuple[list[Found], list[Ignored]]:
     """Captures on this machine and behind URLs, without those that are no ranks' timing."""
     urls = {source: url_of(source) for source in sources}
     local = [source for source in sources if urls[source] is None]
@@ -277,7 +289,7 @@ def _discover_all(
     return [*found, *remote], [*ignored, *unread]
 
 
-def _notes(failures: list[tuple[Found, GapscopeError]], ignored: list[str]) -> list[IngestNote]:
+def _notes(failures: list[tuple[Found, GapscopeError]], ignored: list[Ignored]) -> list[IngestNote]:
     """Quality rows of the whole ingest: they belong to no rank."""
     notes: list[IngestNote] = [
         (
@@ -288,12 +300,24 @@ def _notes(failures: list[tuple[Found, GapscopeError]], ignored: list[str]) -> l
         )
         for found, error in failures
     ]
-    if ignored:
-        names = ", ".join(ignored[:3]) + (", ..." if len(ignored) > 3 else "")
-        notes.append(
-            ("ignored_files", "info", f"{len(ignored)} files are no captures: {names}", None)
-        )
+    files = [one.label for one in ignored if one.why_idle is None]
+    if files:
+        are = "file is no capture" if len(files) == 1 else "files are no captures"
+        notes.append(("ignored_files", "info", f"{len(files)} {are}: {_few(files)}", None))
+    idle: dict[str, list[str]] = {}
+    for one in ignored:
+        if one.why_idle is not None:
+            idle.setdefault(one.why_idle, []).append(one.label)
+    if idle:
+        count = plural(sum(map(len, idle.values())), "traced process", "traced processes")
+        each = "; ".join(f"{_few(labels)} ({why})" for why, labels in idle.items())
+        said = f"{count} recorded nothing, as launchers and helpers do: {each}"
+        notes.append(("idle_processes", "info", said, None))
     return notes
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
 def _copies(staged: list[Staged]) -> list[IngestNote]:

@@ -8,21 +8,22 @@ from pathlib import Path, PurePosixPath
 
 from gapscope import remote
 from gapscope.errors import GapscopeError
-from gapscope.ingest.discover import READERS, Found
+from gapscope.ingest.discover import READERS, Found, Ignored
 from gapscope.ingest.resume import stage_once
 from gapscope.ingest.stage import Staged
-from gapscope.ingest.tracer import TracerReader
+from gapscope.ingest.tracer import TracerReader, why_idle
 from gapscope.ingest.tracer_streams import META, used_the_device
 
 # What only its content tells apart from a capture; that shows when it is fetched.
 NO_CAPTURE = "no-capture"
+IDLE_PROCESS = "idle-process"
 _FILES = (".json", ".json.gz", ".sqlite", ".sqlite.gz", ".nsys-rep")
 
 
-def discover_remote(urls: Sequence[str]) -> tuple[list[Found], list[str]]:
+def discover_remote(urls: Sequence[str]) -> tuple[list[Found], list[Ignored]]:
     """What may be a capture below the URLs, by name alone, and the files that are none."""
     found: dict[str, Found] = {}
-    ignored: list[str] = []
+    ignored: list[Ignored] = []
     for url in urls:
         names = remote.listed(url)
         if not names:
@@ -31,7 +32,7 @@ def discover_remote(urls: Sequence[str]) -> tuple[list[Found], list[str]]:
         whole = _directories(names, lambda file: file == META or file.endswith(".parquet"))
         for name in sorted(names):
             if name and not remote.is_plain(name):
-                ignored.append(name)
+                ignored.append(Ignored(name))
                 continue
             path = PurePosixPath(name)
             if any(part.startswith(".") for part in path.parts) or runs & set(path.parents):
@@ -44,7 +45,7 @@ def discover_remote(urls: Sequence[str]) -> tuple[list[Found], list[str]]:
                 label = name or PurePosixPath(url).name
                 place = f"{url}/{name}" if name else url
             else:
-                ignored.append(name)
+                ignored.append(Ignored(name))
                 continue
             found.setdefault(place, Found(Path(place), "", label, place))
     return list(found.values()), ignored
@@ -70,7 +71,9 @@ def stage_remote(
         ]
         remote.fetch(found.url, names, local)
         format_ = next((name for name, one in READERS.items() if one.probe(local)), None)
-        if format_ is None or (format_ == TracerReader.format and not used_the_device(local)):
+        if format_ == TracerReader.format and not used_the_device(local):
+            raise GapscopeError(IDLE_PROCESS, why_idle(local), "leave it out")
+        if format_ is None:
             raise GapscopeError(
                 NO_CAPTURE, f"`{found.label}` is no capture that GapScope reads", "leave it out"
             )

@@ -51,10 +51,9 @@ class TracerReader:
         rows = TracerRows(streams, sink, process_id, advance)
         rows.write()
         if not any(rows.written.values()):
-            reason = str(meta.get("reason") or "") or "the process used no device"
             raise GapscopeError(
                 "no-cuda-trace",
-                f"{path.name}: the tracer recorded nothing: {reason}"[:300],
+                f"{path.name}: the tracer recorded nothing: {_reason(meta)}"[:300],
                 "see to that, or leave the directory out",
             )
         anchors = _write_clock(meta, streams, sink)
@@ -74,6 +73,15 @@ class TracerReader:
         process = _process(meta, process_id, anchors, sink)
         process.clock_reference = reference
         return SourceInfo(self.format, [process], devices)
+
+
+def why_idle(path: Path) -> str:
+    """Why the process of this directory recorded nothing, as the tracer says it."""
+    return _reason(read_meta(path))[:200]
+
+
+def _reason(meta: dict[str, Any]) -> str:
+    return str(meta.get("reason") or "") or "the process used no device"
 
 
 def _check(path: Path, meta: dict[str, Any]) -> None:

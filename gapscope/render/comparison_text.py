@@ -45,6 +45,8 @@ def render(document: Comparison) -> str:
 
 def _checks(document: Comparison) -> list[str]:
     same = sum(check.verdict == "same" for check in document.checks)
+    if same == len(document.checks):
+        return [f"Compared: all {same} checks are alike."]
     lines = [f"Compared: {same} of {len(document.checks)} checks are alike; the others:"]
     for check in document.checks:
         if check.verdict == "same":

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from gapscope.report.document import Quantity, Waterfall
-from gapscope.units import interval, value, values
+from gapscope.units import interval, listed, plural, value, values
 
 if TYPE_CHECKING:
     from gapscope.report.document import (
@@ -326,7 +326,12 @@ def _steps(document: Document) -> list[str]:
     if any(row[-1] for row in table.rows[:20]):
         lines.append("  * boundary step, not counted in medians")
     if len(table.rows) > 20:
-        lines.append(f"  ({len(table.rows) - 20} more rows)")
+        rest = sorted({int(str(row[0])) for row in table.rows[20:]})
+        lines += _wrap(
+            f"({plural(len(table.rows) - 20, 'more row')}, of rank {listed(rest)}: they are in the "
+            "HTML and the JSON report)",
+            "  ",
+        )
     lines.append("")
     return lines
 

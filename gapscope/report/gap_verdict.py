@@ -344,15 +344,15 @@ def _modelled(facts: Facts) -> list[Statement]:
     alone = (
         "" if rung is every else f"without {removed} the step takes {plain_and_stretched(rung)}, "
     )
+    steps = f"{alone}without {', '.join(some)} and {last} {plain_and_stretched(every)}"
     return [
         Statement(
-            f"Modelled{_over(known)}: {alone}without {', '.join(some)} and {last} "
-            f"{plain_and_stretched(every)}; "
-            f"replayed as executed {value(known.rungs['']['step_ns'], 'ns')}."
+            f"Modelled{_over(known)}: {steps}; replayed as executed "
+            f"{value(known.rungs['']['step_ns'], 'ns')}."
             + (
                 " The longer ones are with compute that comes to overlap slowed down "
                 f"x{known.factor:.2f}, as this capture shows."
-                if known.factor is not None and rung["stretched_ns"] not in (None, rung["step_ns"])
+                if known.factor is not None and " to " in steps
                 else ""
             ),
             "ladder",
@@ -371,5 +371,7 @@ def plain_and_stretched(row: Row) -> str:
     if high is None or high == low:
         return value(low, "ns")
     low_text, high_text = values([low, high], "ns")
+    if low_text == high_text:
+        return low_text
     number, _, unit = low_text.partition(" ")
     return f"{number if high_text.endswith(f' {unit}') else low_text} to {high_text}"

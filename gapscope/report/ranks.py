@@ -80,11 +80,17 @@ def _arrivals(facts: Facts, clocks: list[Row]) -> list[Statement]:
     total = sum(row["last_count"] for row in rows)
     clear = sum(row["clear_last_count"] for row in rows)
     top = rows[0]
+    most = (
+        f": rank {top['rank']} most often, in {top['clear_last_count']:,}; how often is not how "
+        "much"
+        if clear
+        else ""
+    )
     said = [
         Statement(
-            f"Of {plural(total, 'matched collective')}, {clear:,} have a last rank beyond the "
-            f"clock residual of {value(residual, 'ns')}: rank {top['rank']} most often, in "
-            f"{top['clear_last_count']:,}; how often is not how much.",
+            f"Of {plural(total, 'matched collective')} of the whole capture, {clear:,} "
+            f"{'has' if clear == 1 else 'have'} a last rank, more than three clock residuals "
+            f"({value(3 * residual, 'ns')}) after the rank before it{most}.",
             "arrivals",
         )
     ]
@@ -109,8 +115,9 @@ def _across(facts: Facts, clocks: list[Row]) -> list[Table]:
             table(
                 "arrivals",
                 "Who came last, who waited",
-                "Collectives matched across ranks, on one clock. Waited: from the own start to "
-                "the last arrival; jitter: own duration less the shortest one. Both are work "
+                "Collectives matched across ranks, on one clock, whole capture. For sure: by more "
+                "than three clock residuals after the rank before it. Waited: from the own start "
+                "to the last arrival; jitter: own duration less the shortest one. Both are work "
                 "volume.",
                 "arrivals",
                 model_queries.ARRIVALS,
@@ -122,7 +129,7 @@ def _across(facts: Facts, clocks: list[Row]) -> list[Table]:
                     Column("op_count", "ops", "count"),
                     Column("matched_count", "matched", "count"),
                     Column("last_count", "came last", "count"),
-                    Column("clear_last_count", "beyond residual", "count"),
+                    Column("clear_last_count", "for sure", "count"),
                     Column("median_transfer_ns", "transfer, median", "ns"),
                     Column("wait_ns", "waited", "ns"),
                     Column("jitter_wait_ns", "jitter", "ns"),
@@ -194,16 +201,20 @@ def _spread(facts: Facts) -> list[Statement]:
 
 def _spread_of(facts: Facts, rows: list[Row], begin: str) -> Statement:
     """How far ranks of one part are apart."""
-    by_step = sorted(rows, key=lambda row: (row["step_ns"], row["rank"]))
-    by_compute = sorted(rows, key=lambda row: (row["compute_ns"], row["rank"]))
     return Statement(
-        f"{begin}A rank's {facts.usual} lasts from {value(by_step[0]['step_ns'], 'ns')} (rank "
-        f"{by_step[0]['rank']}) to {value(by_step[-1]['step_ns'], 'ns')} (rank "
-        f"{by_step[-1]['rank']}); compute in it from "
-        f"{value(by_compute[0]['compute_ns'], 'ns')} (rank {by_compute[0]['rank']}) to "
-        f"{value(by_compute[-1]['compute_ns'], 'ns')} (rank {by_compute[-1]['rank']}).",
+        f"{begin}A rank's {facts.usual} lasts {_ends(rows, 'step_ns')}; compute in it "
+        f"{_ends(rows, 'compute_ns')}.",
         "ranks",
     )
+
+
+def _ends(rows: list[Row], key: str) -> str:
+    """The least and the most, each with its rank; one number where both read alike."""
+    ordered = sorted(rows, key=lambda row: (row[key], row["rank"]))
+    low, high = (f"{value(row[key], 'ns')}" for row in (ordered[0], ordered[-1]))
+    if low == high:
+        return f"{low} on every rank"
+    return f"from {low} (rank {ordered[0]['rank']}) to {high} (rank {ordered[-1]['rank']})"
 
 
 def _rank_table(facts: Facts) -> Table:

@@ -121,20 +121,15 @@ def spans(ranks: Iterable[int], most: int = 6) -> str:
 def straggler(part: Row) -> str:
     """Whether one rank holds a part up, as a sentence without its subject's name."""
     steps = plural(part["step_count"], "step")
-    held = f"rank {part['top_rank']} in {part['top_count']}"
-    amount = f"{value(part['top_held_ns'], 'ns')} a step"
+    held = _held_up(part)
     chance = _chance(part["p_value"])
     if part["verdict"] == "repeated":
         return (
-            f"Rank {part['top_rank']} is a repeated straggler: of {steps} {part['laggard_steps']} "
-            f"have a rank that holds up the others, {held}, by {amount}. By chance some rank would "
-            f"be it so often with p {chance}."
+            f"Rank {part['top_rank']} is a repeated straggler: of {steps} {held}. By chance some "
+            f"rank would be it so often with p {chance}."
         )
     if part["verdict"] == "rotating":
-        return (
-            f"The laggard rotates: of {steps} {part['laggard_steps']} have a rank that holds up "
-            f"the others, most often {held}, by {amount}, which chance does with p {chance}."
-        )
+        return f"The laggard rotates: of {steps} {held}, which chance does with p {chance}."
     if part["verdict"] == "none":
         unclear = part["step_count"] - part["resolved_count"]
         return (
@@ -144,11 +139,21 @@ def straggler(part: Row) -> str:
         )
     if part["top_rank"] is not None:
         return (
-            f"Repeated or chance is not resolved: of {steps} {part['laggard_steps']} have a rank "
-            f"that holds up the others, most often {held}, by {amount}, which chance does with p "
+            f"Repeated or chance is not resolved: of {steps} {held}, which chance does with p "
             f"{chance}; {part['needed_steps']} such steps are needed to tell."
         )
     return f"Not resolved: {part['detail']}."
+
+
+def _held_up(part: Row) -> str:
+    """`6 have a rank that holds up the others, most often rank 1 in 4, by 21.00 ms a step`."""
+    count, top, amount = part["laggard_steps"], part["top_rank"], value(part["top_held_ns"], "ns")
+    if count == 1:
+        return f"1 has a rank that holds up the others: rank {top}, by {amount}"
+    often = f"most often rank {top} in {part['top_count']}"
+    if part["top_count"] == count:
+        often = f"each time rank {top}"
+    return f"{count} have a rank that holds up the others, {often}, by {amount} a step"
 
 
 def skewed(part: Row) -> str:

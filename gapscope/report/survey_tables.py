@@ -28,24 +28,27 @@ GROUP BY ALL
 ORDER BY behind_ns DESC NULLS LAST, hostname, s.part
 LIMIT 64"""
 
-# R3 of every waiting rank, by whom it waited for and why that one was late.
+# R3 of every waiting rank, by whom it waited for and why that one was late; counts and times are of
+# the same steps, those that count and in which clocks can be compared.
 LAGGARDS = """\
 SELECT
     l.rank, p.part, l.step_count, l.matched_count, l.last_count, s.laggard_steps,
-    l.late_ns, l.held_ns, l.held_max_ns, r.r3_ns, r.reasons
+    l.late_ns, l.held_ns, l.held_max_ns, (r.r3_ns / l.step_count)::BIGINT AS r3_ns, r.reasons
 FROM (
     SELECT
-        rank, count(*) AS step_count, sum(matched_count)::BIGINT AS matched_count,
-        sum(last_count)::BIGINT AS last_count, avg(late_ns)::BIGINT AS late_ns,
-        avg(held_ns)::BIGINT AS held_ns, max(held_ns) AS held_max_ns
-    FROM v1.rank_lateness
-    GROUP BY rank
+        n.rank, count(*) AS step_count, sum(n.matched_count)::BIGINT AS matched_count,
+        sum(n.last_count)::BIGINT AS last_count, avg(n.late_ns)::BIGINT AS late_ns,
+        avg(n.held_ns)::BIGINT AS held_ns, max(n.held_ns) AS held_max_ns
+    FROM v1.rank_lateness AS n
+    INNER JOIN v1.step_budget AS b ON n.rank = b.rank AND n.step_id = b.step_id
+    WHERE n.is_resolved AND b.projection = 'device' AND NOT b.is_boundary AND b.step_ns > 0
+    GROUP BY n.rank
 ) AS l
 INNER JOIN v1.rank_part AS p ON l.rank = p.rank
 INNER JOIN v1.rank_survey AS s ON l.rank = s.rank
 LEFT JOIN (
     SELECT
-        culprit_rank, sum(reason_ns)::BIGINT AS r3_ns,
+        culprit_rank, sum(reason_ns) AS r3_ns,
         string_agg(
             reason || ' ' || round(100 * reason_ns / all_ns)::BIGINT || ' %', ', '
             ORDER BY reason_ns DESC, reason
@@ -56,6 +59,8 @@ LEFT JOIN (
             sum(c.total_ns) AS reason_ns,
             sum(sum(c.total_ns)) OVER (PARTITION BY c.culprit_rank) AS all_ns
         FROM v1.gap_cause AS c
+        INNER JOIN v1.step_gap AS g
+            ON c.rank = g.rank AND c.step_id = g.step_id AND NOT g.is_boundary
         WHERE c.gap_class = 'R3' AND NOT c.is_provisional AND c.culprit_rank <> c.rank
         GROUP BY c.culprit_rank, reason
     ) AS reasoned
@@ -197,10 +202,11 @@ def _laggards(rows: list[Row]) -> Table:
     return table(
         "laggards",
         "Who was last, how often, and why",
-        "A step's mean over the steps. Late: from the last but one arrival to this rank's, where "
-        "that is beyond three clock residuals. Holds up: the part of it in which the last but one "
+        "Over the steps that count: counts are of all of them together, times a step's mean (most: "
+        "its largest). Last: by more than three clock residuals after the last but one. Late: from "
+        "that one's arrival to this rank's. Holds up: the part of it in which the last but one "
         "rank had nothing to compute. R3 and the laggard's own reason are those of the dependency "
-        "model, summed over all waiting ranks; empty where it gives no verdict.",
+        "model, all waiting ranks together; empty where it gives no verdict.",
         "lateness",
         LAGGARDS,
         rows,

@@ -282,7 +282,7 @@ WITH listed (cost, action, needs, prefers, cause, modelled_by, advice) AS (
     ),
     (
         'R2 stream', 'issue_order', '', '', '', '',
-        'Issue what is needed first first: on one stream the order of launches is the order of work.'
+        'Issue first what is needed first: on one stream the order of launches is the order of work.'
     ),
     (
         'R2 communicator', 'separate_group', '', '', '', 'separate reduce-scatter communicator',

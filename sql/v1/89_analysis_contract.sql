@@ -231,7 +231,8 @@ contradicted AS (
     UNION ALL
     SELECT
         'steady_steps' AS item,
-        'declared ' || d.value || ', the captures hold ' || s.step_count || ' steps' AS said
+        'declared ' || d.value || ', the captures hold step_id ' || concat_ws(' to ', 0, nullif(s.step_count - 1, 0))
+        || ': these count from 0, whatever numbers labels have' AS said
     FROM stepped AS s
     INNER JOIN declared AS d ON d.item = 'steady_steps'
     WHERE split_part(d.value, ':', 1)::BIGINT >= s.step_count

@@ -9,7 +9,7 @@ import pytest
 from gapscope.render import html
 from gapscope.report.build import build
 
-from ..report.tiny import modelled  # noqa: TID252 -- tests are no package on the path
+from ..report.tiny import modelled, two_ranks  # noqa: TID252 -- tests are no package on the path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,6 +127,28 @@ def test_print_shows_tables_instead_of_charts(visit: Visit) -> None:
     assert page.locator("#waterfall table").is_visible()
     assert not page.locator("#waterfall .chart").is_visible()
     assert not page.locator("nav").is_visible()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_rows_of_boundary_steps_are_as_tall_as_others(
+    chromium: Any, tmp_path: Path, width: int
+) -> None:
+    made = two_ranks()
+    made.add("run_option", name="run", value='{"steady_steps": "1:3"}')
+    file = tmp_path / "steps.html"
+    file.write_text(html.render(build(made.run()), charts=False), encoding="utf-8")
+    context = chromium.new_context(viewport={"width": width, "height": 900})
+    try:
+        page = context.new_page()
+        page.goto(file.as_uri())
+        reason = page.locator("#steps").get_by_text("outside the declared steady steps")
+        assert reason.count() == 2
+        rows = "rows => rows.map(row => row.getBoundingClientRect().height)"
+        heights = page.eval_on_selector_all("#steps tbody tr", rows)
+        assert max(heights) < 1.5 * min(heights)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    finally:
+        context.close()
 
 
 def test_names_do_not_become_elements(visit: Visit) -> None:

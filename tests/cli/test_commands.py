@@ -247,10 +247,25 @@ def test_no_candidate_covers_more_than_the_whole_capture(gapscope, tmp_path):
     ]
 
 
-def test_steps_of_an_absent_rank_is_inconclusive(gapscope, tiny_run):
-    done = gapscope("steps", tiny_run, "--rank", "7")
-    assert done.returncode == 3
-    assert done.stderr.startswith("error[no-steps]: ")
+def test_candidates_whose_names_differ_in_a_number_are_one(gapscope, tmp_path):
+    capture = Capture(rank=0, world=1)
+    for step in range(10):
+        capture.range(f"step {step + 8}", 20 * step * MS, (20 * step + 19) * MS)
+    capture.range("evaluation 1", 200 * MS, 240 * MS)
+    capture.kernel("gemm", 7, 6 * MS, 10 * MS, issued=5 * MS)
+    gapscope("ingest", capture.write(tmp_path / "rank0.sqlite"), "-o", tmp_path / "run")
+    found = json.loads(gapscope("steps", tmp_path / "run", "--candidates", "--json").stdout)
+    assert [(one["name"], one["range_count"]) for one in found["candidates"]] == [
+        (r"step \d+", 10),
+        ("evaluation 1", 1),
+    ]
+
+
+@pytest.mark.parametrize("option", [[], ["--candidates"], ["--json"]])
+def test_steps_of_an_absent_rank_say_which_there_are(gapscope, tiny_run, option):
+    done = gapscope("steps", tiny_run, "--rank", "7", *option)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error[no-rank]: `{tiny_run}` has no rank 7\n  hint: its ranks: 0-1\n"
 
 
 def test_doctor_judges_the_machine(gapscope, tmp_path):

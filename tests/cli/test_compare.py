@@ -162,6 +162,10 @@ def policy(tmp_path):
     return file
 
 
+def test_check_says_what_it_needs(gapscope):
+    assert "Rules and limits, as TOML; required." in gapscope("check", "--help").stdout
+
+
 def test_check_passes_says_each_rule_and_exits_0(gapscope, tiny_run, policy):
     done = gapscope("check", tiny_run, "--policy", policy, "--baseline", tiny_run)
     assert done.returncode == 0, done.stdout + done.stderr

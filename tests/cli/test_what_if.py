@@ -89,6 +89,7 @@ def test_without_anything_else_is_a_usage_error(gapscope, tmp_path, typed):
     assert done.returncode == 2
     first, hint = done.stderr.splitlines()
     assert first.startswith("error[usage]: invalid value for '--without': ")
+    assert first.endswith("(mechanisms: R1, R2, R3)")
     assert "R2 queue serialization" in hint
 
 

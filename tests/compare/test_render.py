@@ -43,6 +43,12 @@ def test_text_is_80_columns_of_ascii(seven, refused):
     assert sum(line.split() == ["residual", "0", "0"] for line in lines) == 2
 
 
+def test_where_all_checks_are_alike_no_others_are_announced(seven):
+    alike = replace(seven, checks=tuple(replace(one, verdict="same") for one in seven.checks))
+    assert f"Compared: all {len(alike.checks)} checks are alike.\n" in render(alike, Format.TABLE)
+    assert "checks are alike; the others:" in render(seven, Format.TABLE)
+
+
 def test_names_of_one_table_stay_apart():
     kernels = [
         f"void at::native::<unnamed>::{name}<at::native::BFloat16, (int){size}>(T1, T2)"

@@ -382,7 +382,29 @@ def test_helpers_without_a_device_are_left_out(tmp_path: Path):
     write_trace(tmp_path / "t" / "rank-3-78", helper, pid=78)
     found, ignored = discover([tmp_path / "t"])
     assert [one.label for one in found] == ["rank-3-77"]
-    assert ignored == ["rank-3-78"]
+    assert ignored == [("rank-3-78", "the process used no device")]
+
+
+def test_the_directory_of_one_process_may_be_named(tmp_path: Path):
+    (found,), ignored = discover([write_trace(tmp_path / "t" / "rank-3-77")])
+    assert (found.label, found.format, ignored) == ("rank-3-77", "gapscope", [])
+
+
+def test_traced_processes_that_recorded_nothing_are_no_files(tmp_path: Path):
+    helper = {name: ROWS[name] for name in ("name", "call", "api")}
+    never = "its window never opened: no NVTX range named like `step 14` began"
+    write_trace(tmp_path / "t" / "rank-3-77")
+    write_trace(tmp_path / "t" / "rank-3-78", helper, reason=never)
+    write_trace(tmp_path / "t" / "process-79", helper)
+    (tmp_path / "t" / "notes.txt").write_text("of the run")
+    pipeline.ingest([tmp_path / "t"], tmp_path / "run", workers=1)
+    with duckdb.connect(str(tmp_path / "run" / "run.duckdb"), read_only=True) as con:
+        notes = dict(con.execute("SELECT check_name, detail FROM v1.ingest_note").fetchall())
+    assert notes == {
+        "ignored_files": "1 file is no capture: notes.txt",
+        "idle_processes": "2 traced processes recorded nothing, as launchers and helpers do: "
+        f"process-79 (the process used no device); rank-3-78 ({never})",
+    }
 
 
 def test_ingest(tmp_path: Path):

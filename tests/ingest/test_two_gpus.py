@@ -10,6 +10,9 @@ import duckdb
 import pytest
 
 from gapscope.ingest.pipeline import ingest
+from gapscope.report import build
+from gapscope.report.document import Document
+from gapscope.run import open_run
 
 ARCHIVES = Path(__file__).resolve().parents[1] / "data" / "two_gpus"
 SLEEP_NS = 20e6
@@ -33,6 +36,15 @@ def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyC
     path = ingested(tmp_path_factory.mktemp("two_gpus"), "queue")
     with duckdb.connect(str(path), read_only=True) as con:
         yield con
+
+
+@pytest.fixture(scope="module")
+def report(run: duckdb.DuckDBPyConnection) -> Document:
+    ((path,),) = run.execute(
+        "SELECT path FROM duckdb_databases() WHERE path IS NOT NULL"
+    ).fetchall()
+    with open_run(Path(path)) as opened:
+        return build.build(opened)
 
 
 def rows(run: duckdb.DuckDBPyConnection, query: str) -> list[tuple]:
@@ -103,6 +115,44 @@ def test_the_rank_that_slept_is_the_straggler(run):
     # Alone they are on the link, so what they reach is that of NVLink.
     query = "SELECT bool_and(bus_gb_s BETWEEN 150 AND 300) FROM v1.collective_bandwidth"
     assert rows(run, query) == [(True,)]
+
+
+def test_the_report_counts_the_same_steps_for_all_of_a_laggard(run, report):
+    """Step 0, a boundary, is in no column."""
+    tables = {table.id: table for section in report.sections for table in section.tables}
+    keys = [column.key for column in tables["laggards"].columns]
+    found = {row[0]: dict(zip(keys, row, strict=True)) for row in tables["laggards"].rows}
+    query = (
+        "SELECT rank, count(*), sum(matched_count)::BIGINT, sum(last_count)::BIGINT, "
+        "avg(late_ns)::BIGINT, avg(held_ns)::BIGINT FROM v1.rank_lateness WHERE step_id > 0 "
+        "GROUP BY rank"
+    )
+    for rank, *counted in rows(run, query):
+        names = ("step_count", "matched_count", "last_count", "late_ns", "held_ns")
+        assert [found[rank][name] for name in names] == counted
+        assert counted[0] == 7
+    ((skew,),) = rows(run, "SELECT avg(r3_ns) FROM v1.step_gap WHERE rank = 0 AND step_id > 0")
+    assert found[1]["r3_ns"] == pytest.approx(skew, rel=0.01)
+    assert found[1]["r3_ns"] == pytest.approx(SLEEP_NS, rel=0.2)
+
+
+def test_the_report_names_the_last_rank_by_one_rule(run, report):
+    """Three residuals, in words as in the table and in `gapscope ranks`; here of the whole capture."""
+    counted = dict(rows(run, "SELECT rank, sum(last_count) FROM v1.rank_lateness GROUP BY rank"))
+    most = max(counted, key=counted.__getitem__)
+    (said,) = [
+        statement.text
+        for statement in report.section("ranks").statements
+        if "have a last rank" in statement.text
+    ]
+    assert said.startswith(
+        f"Of 208 matched collectives of the whole capture, {sum(counted.values())} have a last "
+        "rank, more than three clock residuals ("
+    )
+    assert f": rank {most} most often, in {counted[most]};" in said
+    arrivals = next(t for t in report.section("ranks").tables if t.id == "arrivals")
+    place = [column.key for column in arrivals.columns].index("clear_last_count")
+    assert sum(row[place] for row in arrivals.rows) == sum(counted.values())
 
 
 @pytest.mark.parametrize("name", ["run", "queue"])

@@ -417,6 +417,20 @@ def test_ranks_say_who_came_last(document: Document) -> None:
     )
 
 
+def test_ranks_and_rungs_that_read_alike_are_one_number() -> None:
+    made = modelled()
+    # Below what four digits show.
+    made.con.execute(
+        "UPDATE v1.gpu_op SET start_ns = start_ns - 1_999 WHERE rank = 1 AND op_id % 3 = 0"
+    )
+    made.con.execute("UPDATE v1.what_if SET stretched_ns = step_ns + 1")
+    document = build(made.run())
+    assert "compute in it 66.00 us on every rank." in _said(document, "ranks")
+    said = _said(document)
+    assert "without R1, R2 and R3 78.00 us; replayed as executed" in said
+    assert "The longer ones" not in said
+
+
 def test_all_forms_say_it(document: Document) -> None:
     for rendered in (
         html.render(document, charts=False).replace("\xa0", " "),

@@ -217,6 +217,15 @@ def test_text_fits_a_terminal(document: Document, evil: Document) -> None:
     assert order == sorted(order)
 
 
+def test_text_says_of_which_ranks_it_leaves_steps_out() -> None:
+    made = two_ranks()
+    for step in range(3, 12):
+        made.step(0, step, label=f"step {step}")
+        made.step(1, step, label=f"step {step}")
+    said = " ".join(text.render(build(made.run())).split())
+    assert "(4 more rows, of rank 1: they are in the HTML and the JSON report)" in said
+
+
 def test_summary_is_three_lines(document: Document) -> None:
     assert text.summary(document).splitlines() == [
         "gapscope: step 100.0 us (n=3, 98.00-100.0), compute 64.00 us, rank 1 (2 captured)",

@@ -88,7 +88,7 @@ def test_no_rank_is_compared_with_one_of_another_stage(staged: Seen) -> None:
         ("stage 1", 1, "not resolved"),
         ("stage 4", 1, "not resolved"),
     ]
-    assert "lasts from" not in staged.said
+    assert "A rank's median step" not in staged.said
     assert "Of 3 ranks" not in staged.said
     assert (
         "Compared with no other, being the only one of its part: rank 0 (stage 0), 17 (stage 1), "
@@ -132,7 +132,7 @@ def test_unknown_stages_are_compared_with_nobody(tmp_path: Path) -> None:
     seen = Seen(tmp_path, {"run": {"pipeline_parallel": 8}})
     assert {source for _, source in seen.parts.values()} == {"unknown stage"}
     assert len({part for part, _ in seen.parts.values()}) == 3
-    assert "lasts from" not in seen.said
+    assert "A rank's median step" not in seen.said
 
 
 def test_declared_parts_go_before_the_pipeline(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_declared_parts_go_before_the_pipeline(tmp_path: Path) -> None:
         17: "middle",
         71: "edge",
     }
-    assert "edge: A rank's median step lasts from" in seen.said
+    assert "edge: A rank's median step lasts 100.0 ms on every rank" in seen.said
 
 
 def test_the_declared_world_counts_where_no_capture_states_one(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gapscope.report import survey
 from gapscope.simulate.spec import parse
 from gapscope.simulate.truth import train
 
@@ -39,6 +40,22 @@ def test_a_repeated_straggler(tmp_path: Path) -> None:
     assert rows(run, "SELECT rank FROM v1.representative_rank WHERE role = 'straggler'") == [(2,)]
     held = rows(run, "SELECT held_ns FROM v1.step_laggard")
     assert all(8_000_000 < one < 12_000_000 for (one,) in held)
+
+
+@pytest.mark.parametrize(
+    ("laggards", "top", "said"),
+    [
+        (1, 1, "of 6 steps 1 has a rank that holds up the others: rank 2, by 4.00 ms, which"),
+        (3, 3, "of 6 steps 3 have a rank that holds up the others, each time rank 2, by 4.00 ms a"),
+        (3, 2, "of 6 steps 3 have a rank that holds up the others, most often rank 2 in 2, by"),
+    ],
+)
+def test_words_count_the_steps_with_a_laggard(laggards: int, top: int, said: str) -> None:
+    part = {
+        "verdict": "not resolved", "step_count": 6, "laggard_steps": laggards, "top_rank": 2,
+        "top_count": top, "top_held_ns": 4_000_000, "p_value": 0.5, "needed_steps": 6,
+    }  # fmt: skip
+    assert said in survey.straggler(part)
 
 
 def test_a_straggler_by_turns_is_none(tmp_path: Path) -> None:
