@@ -73,7 +73,8 @@ def headline(facts: Facts) -> Statement:
         amount = value(top["total_ns"], "ns")
         if 1 < top["step_count"] <= FEW_STEPS:
             low, high = values([top["total_min_ns"], top["total_max_ns"]], "ns")
-            amount += f" ({low} to {high} over {top['step_count']} steps)"
+            if low != high:
+                amount += f" ({low} to {high} over {top['step_count']} steps)"
         most = f", {amount} of it {name}{_behind(facts, top['gap_class'])}"
     return Statement(f"{begin}: {_gain(run)}{most}{rest}.", "t-lb")
 
