@@ -198,6 +198,7 @@ EXAMPLES = {
     "hardware_queue": "FROM hardware_queue",
     "launch_floor": "FROM launch_floor ORDER BY kind",
     "what_if_step": "FROM what_if_step WHERE NOT is_boundary ORDER BY step_id, step_ns DESC",
+    "long_step": "FROM long_step",
     "gap_summary": "SELECT measure, value_ns, min_ns, max_ns FROM gap_summary WHERE is_run "
     "ORDER BY place",
     "gap_cause": "FROM gap_cause WHERE rank = 0 AND step_id = 1 ORDER BY total_ns DESC",

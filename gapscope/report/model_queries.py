@@ -121,9 +121,10 @@ GPU_CLOCK = """\
 WITH step AS (
     SELECT
         g.observed_ns, g.compute_ns, c.mean_hz, c.compute_cycles, c.covered_share,
-        row_number() OVER (ORDER BY g.observed_ns DESC, g.step_id DESC) <= s.long_count AS is_long
+        l.step_id IS NOT NULL AS is_long
     FROM v1.step_gap AS g
     INNER JOIN v1.gap_summary AS s ON g.rank = s.rank AND s.is_run AND s.measure = 'observed'
+    LEFT JOIN v1.long_step AS l ON g.step_id = l.step_id
     LEFT JOIN v1.step_gpu_clock AS c ON g.rank = c.rank AND g.step_id = c.step_id
     WHERE NOT g.is_boundary
 ),

@@ -1,7 +1,7 @@
 -- view:       v1.gap_summary
 -- purpose:    The step that stands for each rank, down to the bound, class by class, with mean and range over the steps.
 -- grain:      rank, measure
--- depends-on: v1.step_gap
+-- depends-on: v1.step_gap, v1.long_step
 -- materialise: no
 -- since:      1
 -- columns:
@@ -15,7 +15,7 @@
 --   shown_step_id  BIGINT  -  The step to show: the run's median one, or a long one where steps are uneven; one for all ranks that have it.
 --   shown_ns       BIGINT  ns In the step to show.
 --   mean_ns        BIGINT  ns Mean over the steps.
---   long_count     BIGINT  -  Steps of the longer kind, where there are two kinds, or over 5 % longer than the median one; else 0.
+--   long_count     BIGINT  -  Steps of v1.long_step; 0 where none stands out.
 --   long_mean_ns   BIGINT  ns Mean over these steps; NULL without any.
 --   other_mean_ns  BIGINT  ns Mean over the others.
 --   min_ns         BIGINT  ns Smallest over the steps.
@@ -38,71 +38,17 @@ WITH ordered AS (
 
 -- The rank that stands for the run.
 run AS (
-    SELECT
-        rank,
-        step_id,
-        observed_ns,
-        gap_ns
+    SELECT step_id
     FROM ordered
     WHERE is_median
     ORDER BY observed_ns DESC, rank ASC
     LIMIT 1
 ),
 
--- Steps of two kinds, two of each at least: ordered by length, or by what could be got back of each, they leave a
--- space of over 5 % of the median step. Which kind is the more frequent one does not matter.
-spaced AS (
-    SELECT
-        m.measure,
-        m.amount_ns AS least_long_ns,
-        m.amount_ns - lag(m.amount_ns) OVER by_amount AS space_ns,
-        row_number() OVER by_amount - 1 AS other_count,
-        count(*) OVER (PARTITION BY m.measure) AS step_count
-    FROM ordered AS o
-    INNER JOIN run AS r ON o.rank = r.rank
-    CROSS JOIN LATERAL (VALUES ('observed', o.observed_ns), ('gap', o.gap_ns)) AS m (measure, amount_ns)
-    WINDOW by_amount AS (PARTITION BY m.measure ORDER BY m.amount_ns)
-),
-
-kinds AS (
-    SELECT
-        s.measure,
-        s.least_long_ns
-    FROM spaced AS s
-    CROSS JOIN run AS r
-    WHERE s.space_ns > 0.05 * r.observed_ns AND s.other_count >= 2 AND s.step_count - s.other_count >= 2
-    ORDER BY s.space_ns DESC, s.measure ASC
-    LIMIT 1
-),
-
--- Or the median hides what makes some steps long: by a tenth, or in the mean of the gap.
-uneven AS (
-    SELECT
-        max(o.observed_ns) > 1.1 * any_value(r.observed_ns)
-        OR avg(o.gap_ns) - any_value(r.gap_ns) > 0.05 * any_value(r.observed_ns) AS is_uneven
-    FROM ordered AS o
-    INNER JOIN run AS r ON o.rank = r.rank
-),
-
-long_step AS (
-    SELECT
-        o.step_id,
-        row_number() OVER (ORDER BY o.observed_ns, o.step_id) = (count(*) OVER () + 1) // 2 AS is_shown
-    FROM ordered AS o
-    INNER JOIN run AS r ON o.rank = r.rank
-    CROSS JOIN uneven AS u
-    LEFT JOIN kinds AS k ON TRUE
-    WHERE
-        CASE
-            WHEN k.measure IS NULL THEN u.is_uneven AND o.observed_ns > 1.05 * r.observed_ns
-            ELSE if(k.measure = 'gap', o.gap_ns, o.observed_ns) >= k.least_long_ns
-        END
-),
-
 shown AS (
     SELECT coalesce(l.step_id, r.step_id) AS step_id
     FROM run AS r
-    LEFT JOIN long_step AS l ON l.is_shown
+    LEFT JOIN v1.long_step AS l ON l.is_shown
 ),
 
 measured AS (
@@ -119,7 +65,7 @@ measured AS (
         m.amount_ns
     FROM ordered AS o
     CROSS JOIN shown AS s
-    LEFT JOIN long_step AS l ON o.step_id = l.step_id
+    LEFT JOIN v1.long_step AS l ON o.step_id = l.step_id
     CROSS JOIN LATERAL (
         VALUES
         (0, 'observed', o.observed_ns),
