@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gapscope.errors import GapscopeError, Stopped
 from gapscope.ingest.discover import Found, Ignored, discover, no_captures
 from gapscope.ingest.metrics_capture import MetricsCaptures
-from gapscope.ingest.ranks import Placement, RankOptions, assign, clock_references, place
+from gapscope.ingest.notes import notes_of
+from gapscope.ingest.ranks import Placement, RankOptions, assign, place
 from gapscope.ingest.remote_sources import (
     IDLE_PROCESS,
     NO_CAPTURE,
@@ -40,7 +41,6 @@ from gapscope.ingest.stage import Staged
 from gapscope.ingest.workers import Crew, crew_of
 from gapscope.ingest.workplace import GOES_ON, WorkPlace, check_target
 from gapscope.remote import url_of
-from gapscope.units import plural
 
 if TYPE_CHECKING:
     import duckdb
@@ -138,7 +138,7 @@ def ingest(
         numbered = {name: rank for name, rank in (ranks or {}).items() if name not in unread}
         plan = assign(staged, RankOptions(rank_from_name, numbered))
         sampled.read(metrics, work, memory_limit)
-        notes = [*_notes(failures, ignored), *_copies(staged), *_several_clocks(staged)]
+        notes = notes_of(failures, ignored, staged)
         return Gathered(staged, plan, [*notes, *sampled.notes])
 
     sampled = MetricsCaptures()
@@ -287,63 +287,6 @@ def _discover_all(
     if not found and not remote:
         raise no_captures(sources, len(unread))
     return [*found, *remote], [*ignored, *unread]
-
-
-def _notes(failures: list[tuple[Found, GapscopeError]], ignored: list[Ignored]) -> list[IngestNote]:
-    """Quality rows of the whole ingest: they belong to no rank."""
-    notes: list[IngestNote] = [
-        (
-            f"source_failed:{found.label}",
-            "fail",
-            f"{error}; {error.hint}",
-            "anything about the rank in that file",
-        )
-        for found, error in failures
-    ]
-    files = [one.label for one in ignored if one.why_idle is None]
-    if files:
-        are = "file is no capture" if len(files) == 1 else "files are no captures"
-        notes.append(("ignored_files", "info", f"{len(files)} {are}: {_few(files)}", None))
-    idle: dict[str, list[str]] = {}
-    for one in ignored:
-        if one.why_idle is not None:
-            idle.setdefault(one.why_idle, []).append(one.label)
-    if idle:
-        count = plural(sum(map(len, idle.values())), "traced process", "traced processes")
-        each = "; ".join(f"{_few(labels)} ({why})" for why, labels in idle.items())
-        said = f"{count} recorded nothing, as launchers and helpers do: {each}"
-        notes.append(("idle_processes", "info", said, None))
-    return notes
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-
-
-def _copies(staged: list[Staged]) -> list[IngestNote]:
-    """Files that are the same to the byte: two ranks never record the same capture."""
-    # Captures of two directories may have one name.
-    labels: dict[str, list[str]] = {}
-    for one in staged:
-        labels.setdefault(one.digest, []).append(one.found.label)
-    return [
-        (
-            f"same_source:{min(same)}",
-            "warn",
-            f"{' and '.join(sorted(same))} are one file: it stands for {len(same)} ranks",
-            "anything that compares these ranks",
-        )
-        for same in labels.values()
-        if len(same) > 1
-    ]
-
-
-def _several_clocks(staged: list[Staged]) -> list[IngestNote]:
-    several = len(clock_references(staged))
-    if several < 2:
-        return []
-    detail = f"captures of {several} clock exchanges: each has a rank 0 of its own, so none counts"
-    return [("several_exchanges", "warn", detail, "skew below the residual of matched ends")]
 
 
 def _check_steps_found(work: Path, steps: str | None) -> None:

@@ -15,6 +15,7 @@ from gapscope.errors import GapscopeError
 from gapscope.ingest import pipeline
 from gapscope.ingest.base import SourceInfo
 from gapscope.ingest.discover import Found, discover
+from gapscope.ingest.notes import copies
 from gapscope.ingest.stage import Staged
 from gapscope.ingest.tracer import TracerReader
 from gapscope.ingest.writer import StagingSink
@@ -438,7 +439,7 @@ def test_sizes_that_no_message_has_are_unknown(tmp_path: Path) -> None:
 def test_captures_of_one_name_that_are_one_file_are_said(tmp_path: Path) -> None:
     found = Found(tmp_path, "gapscope", "rank.trace")
     one = Staged(found, tmp_path, SourceInfo("gapscope", [], []), [], {}, 5, "same")
-    (note,) = pipeline._copies([one, one])
+    (note,) = copies([one, one])
     assert note[2].endswith("stands for 2 ranks")
 
 
