@@ -43,11 +43,13 @@ class _After:
                 sys.meta_path.remove(self)
             self._function()
 
+        # Of this loader alone, until `_forget`: its class keeps the method that typeshed knows.
         loader.exec_module = exec_module  # type: ignore[union-attr, method-assign]
 
 
 @guarded
 def _forget(loader: object) -> None:
+    # What `_attach` put there; the class's own shows again.
     del loader.exec_module  # type: ignore[attr-defined]
 
 
